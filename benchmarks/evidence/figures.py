@@ -27,12 +27,12 @@ CHART = {
     "entropy": ("entropy", 1, 4, "x"),
     "QIPF, authors' program": ("the paper's QIPF", 1, 2, "o"),
     "logistic head on the same data": ("logistic head, same images", 1, 1, "1"),
-    "probe": ("qipf.default (probe)", 1, 0, "D"),
-    "ensemble of 10, contrast": ("ensemble of 10, best statistic", 10, 1, "o"),
     "MC dropout, entropy": ("MC dropout, better statistic", 20, 3, "o"),
 }
 """By score of the probe study: its name in the chart, forward passes per prediction, colour and marker."""
 TWIN_CHART = {
+    "probe": ("qipf.default (probe)", 1, 0, "D"),
+    "ensemble of 10": ("ensemble of 10, best statistic", 10, 1, "o"),
     "probe without elastic": ("probe without elastic distortion", 1, 0, "d"),
     "twin": ("twin", 1, 5, "o"),
     "twin x2": ("twin, two views", 2, 5, "s"),
@@ -115,12 +115,12 @@ def chart(results: Results, palette: Palette) -> Any:
     axes = figure.subplots(1, len(probe.pairs), sharey=True)
     for axis, (name, pair) in zip(axes, probe.pairs.items(), strict=True):
         twin = twins.pairs[name]
-        share = twin.units[0]["parts"]["cost"]["added_share_of_a_pass"]["2000"]
+        added = twin.units[0]["parts"]["fit"]["added_passes"]
         for score, (words, passes, colour, marker) in CHART.items():
             _point(axis, passes, pair.value(score, "shift"), words, palette.series[colour], marker)
         for score, (words, passes, colour, marker) in TWIN_CHART.items():
-            if twin.has(score):
-                count = passes * (1 + share) if score.startswith("twin") else passes
+            if twin.with_row(score):
+                count = passes * (1 + added["twin"]["2000"]) if score.startswith("twin") else passes
                 _point(axis, count, twin.value(score, "shift"), words, palette.series[colour], marker)
         axis.set_xscale("log")
         axis.set_xlim(0.8, 26)

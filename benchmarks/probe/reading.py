@@ -74,13 +74,17 @@ class Pair:
         found = dict.fromkeys(family for own, family in self.places if own == WITHIN.get(whole, whole))
         return [family for family in found if family not in LEFT_OUT.get(whole, ()) and one in ("", family)]
 
+    def own_group(self, group: str, family: str) -> str:
+        """Return the group in which a family of a column was measured."""
+        return _whole(group)
+
     def of(self, score: str) -> list[int]:
         """The rows of a score: one per network, or per network and ensemble."""
         return [number for number, row in enumerate(self.rows) if row["score"] == score]
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
         """The mean of a score over the intensities of one family, and over networks; NaN if it was not measured."""
-        wanted = _whole(group)
+        wanted = self.own_group(group, family)
         conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
         rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]
         if not rows:
@@ -95,8 +99,7 @@ class Pair:
     def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
         """The values of a score with resampled images: (networks, ensembles, families, replicates)."""
         listed = [tuple(place) for place in self.facts["families"]]
-        wanted = _whole(group)
-        columns = [listed.index((wanted, family)) for family in self.families(group)]
+        columns = [listed.index((self.own_group(group, family), family)) for family in self.families(group)]
         by_base = [[row for row in self.of(score) if self.rows[row]["base"] == base] for base in self.bases]
         return self._arrays["replicates"][:, METRICS.index(metric)][np.array(by_base)][:, :, columns]
 

@@ -18,15 +18,6 @@ from probe.reading import GROUPS, PAIRS, SETS, Pair, Study
 
 BOTH = ("roc_auc", "pr_auc")
 OURS, RIVAL = "probe", "ensemble of 10, contrast"
-SHORT = {
-    "probe": "**qipf.default**",
-    "logistic head on the same data": "logistic head, same images",
-    "ensemble of 10, contrast": "ensemble, 10 passes",
-    "entropy": "entropy",
-    "max logit": "max logit",
-    "QIPF, authors' program": "the paper's QIPF",
-}
-"""The rows of the README's table."""
 SET_NAMES = {"lenets": "LeNets", "cifar": "CIFAR-10"}
 FEWER = (
     "† on 2,000 of the 8,000 images. ‡ for those who may train again; not on ResNet-18. Class fields were measured in "
@@ -46,19 +37,6 @@ def _of(results: Results) -> Study:
 
 def _heads(found: Study) -> list[str]:
     return [PAIRS[name] for name in found.pairs]
-
-
-@table("probe-readme")
-def readme(results: Results) -> str:
-    """Return the table of the README: ROC-AUC / average precision on LeNets and on CIFAR-10."""
-    found = _of(results)
-    shown = {"shift": "shifts", "strict": "corruptions", "clean": "clean"}
-    places = [(group, only) for group in shown for only in SETS]
-    values = np.array([[[found.mean(score, g, m, only) for m in BOTH] for g, only in places] for score in SHORT])
-    best = np.max(np.round(values, 3), axis=0)
-    lines = zip(SHORT.values(), values, strict=True)
-    rows = [[name, *(slashed(*both) for both in zip(line, best, strict=True))] for name, line in lines]
-    return markdown(["", *(f"{shown[group]}, {SET_NAMES[only]}" for group, only in places)], rows)
 
 
 @table("probe-short")

@@ -1,12 +1,13 @@
-"""Tables of the twin study for docs/research/twin.md and its appendix.
+"""Tables of the twin study for README.md, docs/research/twin.md and its appendix.
 
-Means, columns and intervals are those of the probe study; results/twin/PROTOCOL.md names rows and bars.
+Means, columns and intervals are those of the probe study; results/twin/PROTOCOL.md names rows and bars. The record of
+its first part, a prototype, is in results/twin/prototype.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,17 @@ SHORT = (
     "entropy", "ensemble of 10", "probe", "probe without elastic", "twin", "twin x2", "twin without elastic x2",
     "5 second networks",
 )  # fmt: skip
+README = {
+    "probe": "**qipf.default**",
+    "twin": '**effort="thorough"** (twin)',
+    "twin x2": "the same, two views",
+    "logistic head on the same data": "logistic head, same images †",
+    "ensemble of 10": "ensemble, 10 passes",
+    "entropy": "entropy",
+    "max logit": "max logit †",
+    "QIPF, authors' program": "the paper's QIPF †",
+}
+"""The rows of the README's table; those that the twin study does not have are from the probe study."""
 NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
 
 
@@ -78,22 +90,11 @@ class Units(Pair):
             return [family for family in NO_RELATIVE if family in {own for _, own in self.places}]
         return super().families(group)
 
-    def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
-        """Return the mean of a score over the intensities of one family."""
-        return super().family(score, self._group(group, family), family, metric, base)
-
-    def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
-        """Return the values of a score with resampled images: (networks, ensembles, families, replicates)."""
-        if group != "no relative":
-            return super().replicates(score, group, metric)
-        parts = []
-        for family in self.families(group):
-            own = self._group(group, family)
-            parts.append(super().replicates(score, own, metric)[:, :, [super().families(own).index(family)]])
-        return np.concatenate(parts, axis=2)
-
-    def _group(self, group: str, family: str) -> str:
-        return next(own for own, name in self.places if name == family) if group == "no relative" else group
+    def own_group(self, group: str, family: str) -> str:
+        """Return the group in which a family of a column was measured."""
+        if group == "no relative":
+            return next(own for own, name in self.places if name == family)
+        return super().own_group(group, family)
 
     def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
         """Return the mean over a column; ", best" takes the best statistic of an ensemble in that column."""
@@ -103,10 +104,9 @@ class Units(Pair):
         kinds = [name] + [f"{name}, {kind}" for kind in ("entropy", "max softmax", "mutual information")]
         return max(super(Units, self).value(kind, group, metric, base) for kind in kinds if self.of(kind))
 
-    def has(self, score: str) -> bool:
-        """Return True if every network has the row."""
-        rows = self.of(score.removesuffix(", best"))
-        return {self.rows[row]["base"] for row in rows} == set(self.bases)
+    def with_row(self, score: str) -> list[int]:
+        """Return the networks that have the row."""
+        return sorted({self.rows[row]["base"] for row in self.of(score.removesuffix(", best"))})
 
 
 class Twins(Study):
@@ -120,15 +120,19 @@ class Twins(Study):
 
 @cache
 def study(folder: Path) -> Twins:
-    """Return the record, read once."""
-    found = Twins(folder / "twin" / "prototype")
+    """Return a record, read once."""
+    found = Twins(folder)
     if not found.pairs:
         raise Missing("twin/*.json")
     return found
 
 
 def _of(results: Results) -> Twins:
-    return study(results.folder)
+    return study(results.folder / "twin")
+
+
+def _prototype(results: Results) -> Twins:
+    return study(results.folder / "twin" / "prototype")
 
 
 def _counted(name: str, pair: Units) -> str:
@@ -136,7 +140,27 @@ def _counted(name: str, pair: Units) -> str:
 
 
 def _both(pair: Units, row: str, column: str, base: int | None = None) -> str:
-    return slashed(pair.value(row, column, metric, base) for metric in BOTH)
+    found = pair.with_row(row)
+    if not found:
+        return NOTHING
+    mark = "" if base is not None or found == pair.bases else " ¹"
+    return slashed(pair.value(row, column, metric, base) for metric in BOTH) + mark
+
+
+@table("twin-readme")
+def readme(results: Results) -> str:
+    """Return the table of the README: ROC-AUC / average precision on LeNets and on CIFAR-10."""
+    twins, probe = _of(results), Study(results.folder / "probe")
+    shown = {"shift": "shifts", "strict": "corruptions", "no relative": "no relative", "clean": "clean"}
+    places = [(group, only) for group in shown for only in SETS if group != "no relative" or only == "cifar"]
+    rows = []
+    for score, words in README.items():
+        mine = twins if score in ROWS else probe
+        known = [(group, only) for group, only in places if group != "no relative" or mine is twins]
+        cells = {place: slashed(mine.mean(score, place[0], metric, place[1]) for metric in BOTH) for place in known}
+        rows.append([words, *(cells.get(place, NOTHING) for place in places)])
+    names = {"lenets": "LeNets", "cifar": "CIFAR-10"}
+    return markdown(["", *(f"{shown[group]}, {names[only]}" for group, only in places)], rows)
 
 
 @table("twin-short-{column}", column=("shift", "strict", "no relative", "clean"))
@@ -145,17 +169,15 @@ def short(results: Results, column: str) -> str:
     pairs = _of(results).pairs
     heads = {name: _counted(name, pair) for name, pair in pairs.items()}
 
-    def cell(row: str, name: str) -> str:
-        return _both(pairs[name], row, column) if pairs[name].has(row) else NOTHING
-
-    return grid(COLUMNS[column], {row: row for row in SHORT}, heads, cell)
+    return grid(COLUMNS[column], {row: row for row in SHORT}, heads, lambda row, name: _both(pairs[name], row, column))
 
 
 @table("twin-scores-{name}", name=PAIRS)
-def scores(results: Results, name: str) -> str:
-    """Return every row that all networks of a pair have, by column."""
-    pair = _of(results).pairs[name]
-    rows = {row: row for row in ROWS if pair.has(row)}
+@table("prototype-scores-{name}", name=PAIRS, record=_prototype)
+def scores(results: Results, name: str, record: Callable[[Results], Twins] = _of) -> str:
+    """Return every row of a pair, by column."""
+    pair = record(results).pairs[name]
+    rows = {row: row for row in ROWS if pair.with_row(row)}
     return grid(_counted(name, pair), rows, _columns(pair), lambda row, column: _both(pair, row, column))
 
 
@@ -163,7 +185,7 @@ def scores(results: Results, name: str) -> str:
 def networks(results: Results, name: str) -> str:
     """Return the main rows of every network of a pair."""
     pair = _of(results).pairs[name]
-    rows = {(row, base): f"{base}: {row}" for base in pair.bases for row in NETWORKS if pair.has(row)}
+    rows = {(row, base): f"{base}: {row}" for base in pair.bases for row in NETWORKS if base in pair.with_row(row)}
     return grid(PAIRS[name], rows, _columns(pair), lambda row, column: _both(pair, row[0], column, row[1]))
 
 
@@ -190,7 +212,7 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
             words = f"accuracy of twin x2 - {theirs}, {COLUMNS[column]}"
             yield _bar(name, pair, words, f"{gap:+.3f}", gap, gap >= least)
         parts = pair.units[0]["parts"]
-        spent = parts["twin"]["twin_seconds"] / parts["network"]["training_seconds"]
+        spent = parts["fit"]["twin_seconds"] / parts["network"]["training_seconds"]
         yield _bar(name, pair, "fitting of the twin, at most 1.5 trainings", f"{spent:.2f}", spent, spent <= LONGEST)
 
 
@@ -245,8 +267,8 @@ def accuracies(results: Results) -> str:
 
 @table("twin-depth-{name}", name=PAIRS)
 def depths(results: Results, name: str) -> str:
-    """Return cost, fitting time and quality by depth of the twin of the first network of a pair."""
-    pair = _of(results).pairs[name]
+    """Return cost, fitting time and quality by depth of the prototype of the first network of a pair."""
+    pair = _prototype(results).pairs[name]
     unit = pair.units[0]
     rows = []
     for depth, facts in unit["parts"].get("depth", {}).get("depth", {}).items():
@@ -262,14 +284,41 @@ def depths(results: Results, name: str) -> str:
 
 @table("twin-times")
 def times(results: Results) -> str:
-    """Return seconds of fitting as multiples of the network's training, of the first network of every pair."""
+    """Return seconds of fitting as multiples of the network's training, and what `wrap` adds, by batch size."""
     rows = []
     for name, pair in _of(results).pairs.items():
         parts = pair.units[0]["parts"]
-        training = parts["network"]["training_seconds"] or np.nan
-        second = parts.get("second", {}).get("second_network_seconds", [np.nan])[0]
-        spent = (parts["probe"]["probe_seconds"], parts["twin"]["twin_seconds"], second)
-        share = parts["cost"]["added_share_of_a_pass"]["2000"]
-        ratios = [number(seconds / training, 2) for seconds in spent]
-        rows.append([PAIRS[name], f"{training:.1f}", *ratios, number(share, 2)])
-    return markdown(["pair", "training, s", "probe", "twin", "second network", "twin's share of a pass"], rows)
+        training, fit = parts["network"]["training_seconds"], parts["fit"]
+        for score in ("probe", "twin"):
+            added = [f"{fit['added_passes'][score][size]:.2f}" for size in ("1", "32", "500", "2000")]
+            spent = fit[f"{score}_seconds"]
+            rows.append(
+                [f"{PAIRS[name]}, {score}", f"{training:.1f}", f"{spent:.1f}", f"{spent / training:.2f}", *added]
+            )
+    heads = [
+        "",
+        "training, s",
+        "fitting, s",
+        "in trainings",
+        *(f"batch {size}" for size in ("1", "32", "500", "2,000")),
+    ]
+    return markdown(heads, rows)
+
+
+@value("twin-fitting")
+def fitting(results: Results, score: str, *pairs: str) -> str:
+    """Return the time of fitting a scorer in trainings of the network on an H200, for some pairs."""
+    found = []
+    for name in pairs:
+        parts = _of(results).pairs[name].units[0]["parts"]
+        found.append(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}")
+    return " and ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
+
+
+@value("twin-gap")
+def gap(results: Results, ours: str, theirs: str, column: str, *pairs: str) -> str:
+    """Return the difference of two rows in ROC-AUC and in average precision, for some pairs or sets of pairs."""
+    found = _of(results)
+    gaps = [[found.difference(ours, theirs, column, metric, only).value for metric in BOTH] for only in pairs]
+    shown = [" / ".join(f"{one:+.3f}" for one in both) for both in gaps]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
