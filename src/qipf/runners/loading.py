@@ -166,8 +166,8 @@ def is_weights(model: Any) -> bool:
 
 def is_random(spec: str, net: Any) -> bool:
     """Return True if `module:callable` returns different weights each time, so that they are not trained."""
-    torch = require("torch", extra="torch")
-    if not isinstance(net, torch.nn.Module) or Path(spec).suffix == ".pt2":
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(net, torch.nn.Module) or Path(spec).suffix == ".pt2":
         return False
     from qipf.runners.torch import fingerprint
 
