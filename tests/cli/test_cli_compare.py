@@ -314,3 +314,17 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     assert ("0.812 [0.700, 0.900]" in shown) == (not terminal or width == 200)
     if terminal:
         assert max(map(len, shown.splitlines()[:-1])) <= width  # the last line is the recommendation
+
+
+def test_an_estimator_and_a_function_are_models() -> None:
+    Path("estimators.py").write_text(
+        "import numpy as np\nfrom sklearn.linear_model import LogisticRegression\n\n\n"
+        "def forest():\n    given = np.load('train.npz')\n"
+        "    return LogisticRegression().fit(given['x'], given['y'])\n\n\n"
+        "def function():\n    return forest().predict_proba\n"
+    )
+    for name in ("forest", "function"):
+        told = run(f"estimators:{name}", "data.npz", "--fit", "train.npz", "--scorers", "default,softmax-response,knn")
+        assert {row["name"] for row in told["scores"]} == {"default", "softmax-response", "knn"}
+        assert main(["fit", f"estimators:{name}", "train.npz", "-o", "net.qipf", "--quiet"]) == 0
+        assert main(["score", "net.qipf", "data.npz", "--model", f"estimators:{name}", "-o", "a.csv", "--quiet"]) == 0

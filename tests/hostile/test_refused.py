@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from qipf._common.errors import Problem
@@ -108,6 +109,17 @@ def test_a_damaged_program_is_one_line(tmp_path: Path, capfd) -> None:
     with pytest.raises(Problem, match="net"):
         load_model(str(tmp_path / "net.pt2"))
     assert capfd.readouterr().err == ""
+
+
+def test_a_flipped_bit_in_the_weights_of_a_program_is_refused(tmp_path: Path) -> None:
+    path, net = tmp_path / "net.pt2", torch.nn.Linear(8, 3)
+    torch.export.save(torch.export.export(net, (torch.zeros(4, 8),)), path)
+    load_model(str(path))
+    content, weights = bytearray(path.read_bytes()), net.weight.detach().numpy().tobytes()
+    content[content.index(weights) + 1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Problem, match="damaged"):
+        load_model(str(path))
 
 
 def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -67,9 +67,9 @@ def fit(
     ```
 
     Args:
-        model: A .pt2 exported program, or module:callable that returns a torch module (both run code); an .onnx file,
-            which ONNX Runtime runs, as FILE.onnx:OUTPUT if it has several outputs; or a file of weights (.safetensors,
-            .h5), which is only read, if DATA brings logits.
+        model: A .pt2 exported program, or module:callable that returns a torch module, an estimator or a function (all
+            run code); an .onnx file, which ONNX Runtime runs, as FILE.onnx:OUTPUT if it has several outputs; or a file
+            of weights (.safetensors, .h5), which is only read, if DATA brings logits.
         data: Reference data, for the recommended scorer the training data: an .npz file with inputs (or x, X, images,
             data) and labels (or y, Y, targets, target, label), or with logits; an .npy file of inputs; or a folder of
             images with one subfolder per class. A model with several inputs takes arrays of their names, such as

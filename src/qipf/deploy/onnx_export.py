@@ -105,13 +105,9 @@ def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
 
         def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
             _, outputs = self.wrapped.observe(*inputs)
-            posterior: list[Tensor] = []
-            if self.wrapped.posterior:
-                uncertainty, *posterior = self.wrapped.scorer.improved(outputs)
-            else:
-                uncertainty = self.wrapped.scorer(outputs)
-            judged = [part for part in self.wrapped.judge(uncertainty) if part is not None]
-            modes = [self.wrapped.scorer.modes(outputs)] if with_modes else []
-            return (outputs.logits, uncertainty, *judged, *modes, *posterior)
+            uncertainty, posterior = self.wrapped.scored(outputs)
+            modes = self.wrapped.scorer.modes(outputs) if with_modes else None
+            found = (outputs.logits, uncertainty, *self.wrapped.judge(uncertainty), modes, posterior)
+            return tuple(part for part in found if part is not None)
 
     return JudgedModel()

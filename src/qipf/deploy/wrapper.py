@@ -107,12 +107,14 @@ class Wrapped(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
         """Return the output of the model, unchanged, and the uncertainty (N,), or a `Guarded` or `Improved` tuple."""
         output, outputs = self.observe(*args, **kwargs)
-        if self.posterior:
-            uncertainty, posterior = self.scorer.improved(outputs)
-            probability, accept = self.judge(uncertainty)
-            return Improved(output, uncertainty, probability, accept, posterior)
-        uncertainty = self.scorer(outputs)
+        uncertainty, posterior = self.scored(outputs)
+        if posterior is not None:
+            return Improved(output, uncertainty, *self.judge(uncertainty), posterior=posterior)
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
+
+    def scored(self, outputs: Outputs) -> tuple[Tensor, Tensor | None]:
+        """Return the uncertainty (N,), and the posterior (N, C) if it was asked for."""
+        return self.scorer.improved(outputs) if self.posterior else (self.scorer(outputs), None)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
         """Return the output of the model, unchanged, and the layers that the scorer reads in this pass."""
@@ -157,27 +159,19 @@ class ScorerModule(PreciseBuffers):
 
     def forward(self, outputs: Outputs) -> Tensor:
         """Return the uncertainty (N,), NaN for a row with a logit that is not finite, since a graph cannot raise."""
-        if self._has_no_marks(outputs.logits):
-            return self.scorer.graph_score(outputs, self._buffers)
         mark, known = self._prepared(outputs)
-        return self.scorer.graph_score(known, self._buffers) + mark
+        scores = self.scorer.graph_score(known, self._buffers)
+        return scores if mark is None else scores + mark
 
     def improved(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """Return the uncertainty (N,) and the posterior (N, C), computed together; NaN as in `forward`."""
         if not isinstance(self.scorer, Mixture):
             raise TypeError(f"{self.scorer.name} has no posterior")
-        mark, known = (None, outputs) if self._has_no_marks(outputs.logits) else self._prepared(outputs)
+        mark, known = self._prepared(outputs)
         with without_autocast(known.logits):
             posterior = self.scorer.class_probabilities(known, self._buffers)
             uncertainty = self.scorer.contrast(posterior, known.logits)
         return (uncertainty, posterior) if mark is None else (uncertainty + mark, posterior + mark[:, None])
-
-    def _has_no_marks(self, logits: Tensor) -> bool:
-        """Return True if all logits are known to be finite, which is cheap to find out on a CPU outside a graph."""
-        if logits.device.type != "cpu" or is_traced(logits) or not math.isfinite(logits.sum().item()):
-            return False
-        self._follow(logits.device)
-        return True
 
     def modes(self, outputs: Outputs) -> Tensor:
         """Return the modes (N, K) of a scorer that has them; NaN as in `forward`."""
@@ -186,15 +180,21 @@ class ScorerModule(PreciseBuffers):
         if not isinstance(self.scorer, WeightQIPF):
             raise TypeError(f"{self.scorer.name} has no modes; only WeightQIPF has them")
         mark, known = self._prepared(outputs)
-        return self.scorer.modes_of(known.logits, self._buffers).to(known.logits.dtype) + mark[:, None]
+        modes = self.scorer.modes_of(known.logits, self._buffers).to(known.logits.dtype)
+        return modes if mark is None else modes + mark[:, None]
 
-    def _prepared(self, outputs: Outputs) -> tuple[Tensor, Outputs]:
-        """Return NaN for each row with a logit that is not finite, 0 for others, and outputs with finite logits."""
+    def _prepared(self, outputs: Outputs) -> tuple[Tensor | None, Outputs]:
+        """Return NaN for each row with a logit that is not finite, 0 for others, and outputs with finite logits.
+
+        If all logits are finite, which is cheap to find out on a CPU outside a graph, return None and the outputs.
+        """
         if torch.compiler.is_exporting() and self.scorer.export_problem:
             raise ValueError(f"{self.scorer.name} cannot be exported: {self.scorer.export_problem}")
         logits = outputs.logits
         if not torch.compiler.is_compiling():
             self._follow(logits.device)
+        if logits.device.type == "cpu" and not is_traced(logits) and math.isfinite(logits.sum().item()):
+            return None, outputs
         mark = (logits * 0).sum(dim=1)  # infinity times 0 is NaN
         finite = torch.nan_to_num(logits, 0.0, 0.0, 0.0)
         return mark, _outputs(finite, outputs.features, outputs.layers)

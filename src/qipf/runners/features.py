@@ -178,11 +178,10 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     if pooled:
         return pooled[-1]
     named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
-    shown = ", ".join(named[-5:]) or "those that model.named_modules() lists"
-    raise Problem(
-        "features", "this model has no map, no tokens and no hidden linear layer to read",
-        hint=f"name what to read as features, for instance one of {shown}",
-    )  # fmt: skip
+    hint = f"name what to read as features, for instance one of {', '.join(named[-5:])}"
+    if not named:  # its modules were not called as those of torch are
+        hint = "give a function of NumPy arrays that calls it; its inputs are then the features"
+    raise Problem("features", "this model has no map, no tokens and no hidden linear layer to read", hint=hint)
 
 
 def _form(shape: tuple[int, ...], widths: list[int]) -> str:

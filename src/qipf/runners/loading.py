@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -165,9 +166,9 @@ def is_weights(model: Any) -> bool:
 
 def is_random(spec: str, net: Any) -> bool:
     """Return True if `module:callable` returns different weights each time, so that they are not trained."""
-    if isinstance(net, OnnxRunner) or is_weights(net) or Path(spec).suffix == ".pt2":
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(net, torch.nn.Module) or Path(spec).suffix == ".pt2":
         return False
-    torch = require("torch", extra="torch")
     from qipf.runners.torch import fingerprint
 
     if sum(values.numel() for values in net.parameters()) > MOST_COMPARED:
@@ -189,12 +190,16 @@ def _exported(path: Path) -> Any:
     log = logging.getLogger("torch.export")
     silent, log.disabled = log.disabled, True  # it logs what is wrong with a file; the error below reports it
     try:
-        program = torch.export.load(path)
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch itself does not compare the checksums of weights
+        program: Any = None if damaged else torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
         hint = "export the model again, with torch.export.save of this version of torch"
         raise Problem("model", f"{path} is not an exported program that this torch can read", hint=hint) from error
     finally:
         log.disabled = silent
+    if damaged:
+        raise Problem("model", f"{path} is damaged: {damaged} does not match its checksum", hint="copy it again")
     return exported_module(program)
 
 
@@ -222,9 +227,9 @@ def _called(module: str, name: str) -> Any:
         net = function()
     except (Exception, SystemExit) as error:
         raise _failed(f"calling {module}:{name}", error) from error
-    if not isinstance(net, torch.nn.Module):
-        found = type(net).__name__
-        raise Problem("model", f"an object of type {found} from {module}:{name}()", expected="a torch.nn.Module")
+    if not callable(net) and not is_estimator(net):
+        found, expected = type(net).__name__, "a torch.nn.Module, an estimator or a function"
+        raise Problem("model", f"an object of type {found} from {module}:{name}()", expected=expected)
     return net
 
 
