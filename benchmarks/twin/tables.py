@@ -57,7 +57,6 @@ README = {
     "logistic head on the same data": "logistic head, same images †",
     "ensemble of 10": "ensemble, 10 passes",
     "entropy": "entropy",
-    "max logit": "max logit †",
     "QIPF, authors' program": "the paper's QIPF †",
 }
 """The rows of the README's table; those that the twin study does not have are from the probe study."""
@@ -151,14 +150,13 @@ def _both(pair: Units, row: str, column: str, base: int | None = None) -> str:
 def readme(results: Results) -> str:
     """Return the table of the README: ROC-AUC / average precision on LeNets and on CIFAR-10."""
     twins, probe = _of(results), Study(results.folder / "probe")
-    shown = {"shift": "shifts", "strict": "corruptions", "no relative": "no relative", "clean": "clean"}
-    places = [(group, only) for group in shown for only in SETS if group != "no relative" or only == "cifar"]
+    shown = {"shift": "shifts", "strict": "corruptions", "clean": "clean"}
+    places = [(group, only) for group in shown for only in SETS]
     rows = []
     for score, words in README.items():
         mine = twins if score in ROWS else probe
-        known = [(group, only) for group, only in places if group != "no relative" or mine is twins]
-        cells = {place: slashed(mine.mean(score, place[0], metric, place[1]) for metric in BOTH) for place in known}
-        rows.append([words, *(cells.get(place, NOTHING) for place in places)])
+        cells = [slashed(mine.mean(score, group, metric, only) for metric in BOTH) for group, only in places]
+        rows.append([words, *map(_close, cells)])
     names = {"lenets": "LeNets", "cifar": "CIFAR-10"}
     return markdown(["", *(f"{shown[group]}, {names[only]}" for group, only in places)], rows)
 
@@ -169,7 +167,13 @@ def short(results: Results, column: str) -> str:
     pairs = _of(results).pairs
     heads = {name: _counted(name, pair) for name, pair in pairs.items()}
 
-    return grid(COLUMNS[column], {row: row for row in SHORT}, heads, lambda row, name: _both(pairs[name], row, column))
+    return grid(
+        COLUMNS[column], {row: row for row in SHORT}, heads, lambda row, name: _close(_both(pairs[name], row, column))
+    )
+
+
+def _close(cell: str) -> str:
+    return cell.replace(" / ", "/")
 
 
 @table("twin-scores-{name}", name=PAIRS)
@@ -244,10 +248,16 @@ def one(results: Results, score: str, column: str, *pairs: str) -> str:
 
 
 @value("no-elastic")
-def without_elastic(results: Results) -> str:
-    """Return ROC-AUC under the five shifts of the probe without elastic distortion and of the ensemble on CIFAR-10."""
-    found = [one(results, score, "shift", *SETS["cifar"]) for score in ("probe without elastic", "ensemble of 10")]
-    return " against ".join(found)
+def without_elastic(results: Results, score: str) -> str:
+    """Return the ROC-AUC of a row without elastic distortion under the five shifts on CIFAR-10."""
+    name, _, views = score.partition(" ")
+    return one(results, f"{name} without elastic {views}".strip(), "shift", *SETS["cifar"])
+
+
+@value("no-relative")
+def without_relative(results: Results) -> str:
+    """Return the gain of two views of the twin over the ensemble on CIFAR-10 in the column "no relative"."""
+    return gap(results, "twin x2", "ensemble of 10", "no relative", *SETS["cifar"])
 
 
 @table("twin-accuracy")
@@ -306,10 +316,10 @@ def times(results: Results) -> str:
 
 
 @value("twin-fitting")
-def fitting(results: Results, score: str, *pairs: str) -> str:
-    """Return the time of fitting a scorer in trainings of the network on an H200, for some pairs."""
+def fitting(results: Results, score: str) -> str:
+    """Return the time of fitting a scorer in trainings of LeNet, VGG-3 and ResNet-18 on an H200."""
     found = []
-    for name in pairs:
+    for name in ("mnist", "vgg3", "resnet18"):
         parts = _of(results).pairs[name].units[0]["parts"]
         found.append(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}")
     return " and ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
