@@ -131,7 +131,7 @@ def chart(results: Results, palette: Palette) -> Any:
         axis.set_xlabel("forward passes")
     axes[0].set_ylabel("ROC-AUC of finding errors\nunder the five shifts")
     axes[0].yaxis.set_major_formatter("{x:.2f}")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 

@@ -14,10 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf.training import train
-from qipf.training.cuda_graph import GraphedStep
-from qipf.training.loop import _optimizer
-from qipf.training.minibatches import minibatches
-from qipf.training.split import Split
+from qipf.training.loop import GraphedStep, _optimizer
+from qipf.training.split import Split, minibatches
 
 COPIES = 8
 """Augmented copies of every image whose features the first step learns from."""

@@ -14,10 +14,8 @@ from qipf.study.recipes import Recipe
 from qipf.tasks.perturb import draw_images
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.tasks.views import moved
-from qipf.training.cuda_graph import GraphedStep
-from qipf.training.loop import _optimizer, _set_rate, one_cycle, seeded
-from qipf.training.minibatches import Augment, minibatches
-from qipf.training.split import Split
+from qipf.training.loop import GraphedStep, _optimizer, _set_rate, one_cycle, seeded
+from qipf.training.split import Augment, Split, minibatches
 
 RECORDED = True
 """True to record steps as CUDA graphs on a GPU."""

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from qipf.data.batches import Source
-from qipf.runners import exported
 from qipf.runners.runner import differ
-from qipf.runners.torch import TorchRunner, fingerprint
+from qipf.runners.torch import TorchRunner, exported_module, fingerprint
 from qipf.tasks.collect import collect
 
 
@@ -59,7 +58,7 @@ def both(request: pytest.FixtureRequest) -> tuple[nn.Module, torch.export.Export
 
 def test_it_is_the_same_network(both) -> None:
     net, program, x = both
-    module = exported.exported_module(program)
+    module = exported_module(program)
     torch.testing.assert_close(module(x), net(x))
     assert not differ(fingerprint(module), fingerprint(net))
     assert {name for name, part in module.named_modules() if isinstance(part, nn.Linear)} >= {
@@ -70,13 +69,13 @@ def test_it_is_the_same_network(both) -> None:
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch warns of its own use of what it deprecates
 def test_a_decomposed_program_keeps_its_pieces_of_graph() -> None:
     net, x = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)).eval(), torch.randn(2, 3, 4, 4)
-    module = exported.exported_module(torch.export.export(net, (x,)).run_decompositions())
+    module = exported_module(torch.export.export(net, (x,)).run_decompositions())
     torch.testing.assert_close(module(x), net(x))
 
 
 def test_features_and_the_space_of_the_probe_are_found_in_it(both) -> None:
     net, program, x = both
-    module = exported.exported_module(program)
+    module = exported_module(program)
     runners = TorchRunner(net), TorchRunner(program)
     space, other = (str(runner.best_reading(next(runner.batches(Source(x, len(x)))))) for runner in runners)
     assert other == space
@@ -91,5 +90,5 @@ def test_a_program_that_torch_cannot_split_runs_as_one_graph(both, monkeypatch: 
     def fail(_: object) -> None:
         raise AssertionError("an odd graph")
 
-    monkeypatch.setattr(exported, "unflatten", fail)
-    torch.testing.assert_close(exported.exported_module(program)(x), net(x))
+    monkeypatch.setattr("qipf.runners.torch.unflatten", fail)
+    torch.testing.assert_close(exported_module(program)(x), net(x))

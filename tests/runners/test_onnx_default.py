@@ -81,7 +81,7 @@ def best(model: OnnxModel, inputs: dict[str, np.ndarray]) -> str:
 def test_what_a_probe_reads(tmp_path, rng) -> None:
     a, b = rng.standard_normal((2, 5)).astype(np.float32), np.ones((2, 2), np.int32)
     model = OnnxModel(two_inputs(tmp_path / "two.onnx"))
-    with pytest.raises(ValueError, match="features="):
+    with pytest.raises(ValueError, match="features"):
         best(model, {"a": a, "b": b})
     nodes = [  # a residual block on tokens, whose attention map is not on every way
         helper.make_node("Gather", ["table", "ids"], ["state"]),

@@ -97,7 +97,7 @@ def test_logits_of_several_places_have_no_features_and_a_note_says_what_to_do(tm
     said = capsys.readouterr().err
     assert "places_of_two" in said
     assert "features=" in said
-    with pytest.raises(ValueError, match="features="):
+    with pytest.raises(ValueError, match="features"):
         qipf.KNN().fit(None, found)
 
 

@@ -141,18 +141,10 @@ def test_labels_that_are_no_numbers_are_named(labels: np.ndarray, kind: str, col
         Outputs(np.ones((2, columns)), labels=labels)
 
 
-@pytest.mark.parametrize(
-    ("labels", "columns", "advice"),
-    [
-        ([-1, 1, 1], 2, r"\(labels \+ 1\) // 2"),
-        ([0, 1, 2], 2, "model"),
-        ([1, 2, 2], 2, "labels - 1"),
-        ([0, -5], 2, "rows"),
-    ],
-)
-def test_the_advice_about_labels_fits_them(labels: list[int], columns: int, advice: str) -> None:
-    with pytest.raises(ValueError, match=advice):
-        Outputs(np.zeros((len(labels), columns)), labels=np.array(labels))
+@pytest.mark.parametrize(("labels", "row"), [([-1, 1, 1], 0), ([0, 1, 2], 2), ([1, 2, 2], 1), ([0, -5], 1)])
+def test_a_label_that_is_no_class_is_named(labels: list[int], row: int) -> None:
+    with pytest.raises(ValueError, match=f"row {row}"):
+        Outputs(np.zeros((len(labels), 2)), labels=np.array(labels))
 
 
 def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:

@@ -171,17 +171,11 @@ def test_features_are_what_the_named_module_returned(images) -> None:
 def test_what_does_not_fit_is_named(model, images, labels) -> None:
     with pytest.raises(ValueError, match="batch 0"):
         read(model, images[:, :1])
-    for given, words in (
-        (labels[:, 0], r"\(N, 6, 7\)"),
-        (labels.clamp(0, 254) + 4, "expected classes from 0 to 3"),
-        (labels[:, None], r"give labels\[:, 0\]"),
-        (nn.functional.one_hot(labels.clamp(0, 3), 4), r"labels\.argmax\(3\)"),
-        (nn.functional.one_hot(labels.clamp(0, 3), 4).movedim(3, 1), r"labels\.argmax\(1\)"),
-        (labels.float(), "convert them to integers"),
-        (labels[:, ::2, ::2], "labels of the height and width of the logits"),
-        (labels.repeat_interleave(2, 1).repeat_interleave(2, 2), "enlarge its logits"),
-    ):
-        with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match="expected classes from 0 to 3"):
+        read(model, (images, labels.clamp(0, 254) + 4))
+    one_hot = nn.functional.one_hot(labels.clamp(0, 3), 4)
+    for given in (labels[:, 0], labels[:, None], one_hot, labels.float(), labels[:, ::2, ::2]):
+        with pytest.raises(ValueError, match=r"\(N, 6, 7\)"):
             read(model, (images, given))
     with pytest.raises(ValueError, match=r"\(N, C, H, W\)"):
         next(stream(nn.Flatten(), images, qipf.Entropy()))

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from qipf._common.errors import Problem, first_line
 from qipf.data.batches import Batch
 from qipf.runners.features import FeatureSpec
-from qipf.runners.recorder import ending_name, find_module, is_output, untouched
+from qipf.runners.recorder import ending_name, find_module, is_output, untouched, watching
 from qipf.runners.runner import Runner
 from qipf.runners.torch import TorchRunner, find_values, original
 
@@ -297,24 +297,17 @@ def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
     names = {one: name for name, one in module.named_modules() if name}
     calls: list[_Ran] = []
     last: list[Any] = ["", None]
-    thread = threading.get_ident()
 
     def note(one: nn.Module, _: Any, output: Any) -> None:
-        if threading.get_ident() == thread:
-            tensors = [part for part in tree_leaves(output) if isinstance(part, Tensor)]
-            holds = len(tensors) == 1 and tensors[0].ndim > 1 and tensors[0].is_floating_point()
-            calls.append(_Ran(names[one], len(calls), _work(one, output), holds))
-            if ending_name(one):
-                last[:] = names[one], output
+        tensors = [part for part in tree_leaves(output) if isinstance(part, Tensor)]
+        holds = len(tensors) == 1 and tensors[0].ndim > 1 and tensors[0].is_floating_point()
+        calls.append(_Ran(names[one], len(calls), _work(one, output), holds))
+        if ending_name(one):
+            last[:] = names[one], output
 
-    handles = [one.register_forward_hook(note) for one in names]
-    try:
-        with untouched(module, eager=True):
-            values = find_values(module(*batch.args, **batch.kwargs))
-            ends = isinstance(last[1], Tensor) and is_output(last[1], values)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with untouched(module, eager=True), watching(names, note):
+        values = find_values(module(*batch.args, **batch.kwargs))
+        ends = isinstance(last[1], Tensor) and is_output(last[1], values)
     return calls, last[0] if ends else ""
 
 

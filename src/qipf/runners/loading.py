@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,7 @@ WAYS_OUT = {
 """Remedies for files that are not read, by their ending."""
 
 
-def open_model(
-    model: Any, *, device: Any = None, output: str | None = None, providers: Sequence[str] | None = None
-) -> Runner:
+def open_model(model: Any, *, device: Any = None) -> Runner:
     """Return the runner of a model.
 
     Args:
@@ -44,15 +42,11 @@ def open_model(
             scikit-learn estimator, a function of arrays that returns logits or probabilities, or a runner, which is
             returned as it is.
         device: The device of the inputs of a torch module; None for that of the module.
-        output: The output of an ONNX model that holds the logits.
-        providers: The execution providers of an ONNX file; None for the CPU.
 
     Raises:
         Problem: The model is of another type, or it does not run on the device.
     """
     path = isinstance(model, str | os.PathLike)
-    if not (output is None and providers is None) and not (path or is_session(model)):
-        raise Problem("output", "only ONNX models have named outputs", hint="leave output and providers out")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
         from qipf.runners.torch import TorchRunner
@@ -63,7 +57,7 @@ def open_model(
     if isinstance(model, Runner):
         runner = model
     elif path or is_session(model):
-        runner = OnnxRunner(model, output=output, providers=providers)
+        runner = OnnxRunner(model)
     elif is_estimator(model):
         runner = SklearnRunner(model)
     elif callable(model) and not isinstance(model, type):
@@ -185,7 +179,7 @@ def is_random(spec: str, net: Any) -> bool:
 
 def _exported(path: Path) -> Any:
     torch = require("torch", extra="torch")
-    from qipf.runners.exported import exported_module
+    from qipf.runners.torch import exported_module
 
     log = logging.getLogger("torch.export")
     silent, log.disabled = log.disabled, True  # it logs what is wrong with a file; the error below reports it

@@ -21,8 +21,7 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.data.batches import INPUTS, Batch, InputSpec, shape_text
 from qipf.runners.features import Candidate, FeatureSpec
-from qipf.runners.onnx_files import has_external_data, read_model
-from qipf.runners.onnx_graph import Graph, LogitsAt, corner, in_rows
+from qipf.runners.onnx_graph import Graph, LogitsAt, corner, has_external_data, in_rows, read_model
 from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
 
 TYPES = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,11 +15,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram, unflatten
 
 from qipf._common.errors import Problem, first_line
 from qipf.arrays import widest_float
 from qipf.data.batches import INPUTS, Batch, InputSpec, as_numbers, describe, is_array, take
-from qipf.runners.exported import exported_module
 from qipf.runners.features import HEAD, Candidate, FeatureSpec
 from qipf.runners.recorder import (
     Recorder,
@@ -46,6 +47,8 @@ WAYS: tuple[dict[str, Any], ...] = (
 """Ways to enlarge logits to the size of the image."""
 MEETING = 8
 """The number of rows used to find layers that depend on all inputs."""
+LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.Conv2d"
+"""Types of modules in exported programs."""
 PLACES = 1024
 PROJECTIONS = 4
 _FINGERPRINTS: WeakKeyDictionary[nn.Module, tuple[Any, list[float] | None]] = WeakKeyDictionary()
@@ -63,7 +66,7 @@ class TorchRunner(Runner):
     """
 
     def __init__(self, model: Any, device: torch.device | str | None = None) -> None:
-        if isinstance(model, torch.export.ExportedProgram):
+        if isinstance(model, ExportedProgram):
             model = exported_module(model)
         self.module = unwrap(model)
         self.device = input_device(self.module, device)
@@ -320,6 +323,57 @@ class TorchRunner(Runner):
         return order[0]
 
 
+def exported_module(program: ExportedProgram) -> nn.Module:
+    """Return the program with its modules called by name, or as one flat graph if torch cannot restore them.
+
+    `program.module()` runs the same operations, but calls no submodule, so that hooks see nothing of it. Linear layers
+    and convolutions become `nn.Linear` and `nn.Conv2d` again, by which features are found. All parameters are those of
+    the program. The attribute `fixed_batch` of the module is the number of rows that it takes, or None for any number.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own use of what it deprecates
+            module = unflatten(program)
+    except Exception:  # torch raises whatever it meets in graphs that it cannot split
+        module = program.module()
+    else:
+        for name, part in [*module.named_modules(remove_duplicate=False)]:
+            if name and (layer := _layer(part)) is not None:
+                parent, _, last = name.rpartition(".")
+                setattr(module.get_submodule(parent), last, layer)
+    inputs = [node.meta.get("val") for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    sizes = [one.shape[0] for one in inputs if isinstance(one, torch.Tensor) and one.ndim]
+    fixed = sizes[0] if sizes and all(type(size) is int and size == sizes[0] for size in sizes) else None
+    module.__dict__["fixed_batch"] = fixed
+    return module
+
+
+def _layer(part: nn.Module) -> nn.Linear | nn.Conv2d | None:
+    """Return the linear layer or convolution that a piece of graph was exported from; None for anything else."""
+    graph: Any = getattr(part, "graph", None)
+    kind = getattr(part, "_ty", None)
+    parameters = dict(part.named_parameters())
+    if graph is None or kind not in (LINEAR, CONVOLUTION) or parameters.keys() - {"bias"} != {"weight"}:
+        return None
+    called = [node for node in graph.nodes if node.op == "call_function"]
+    if len(called) != 1 or sum(node.op == "placeholder" for node in graph.nodes) != 1:
+        return None
+    outputs, inputs, *kernel = parameters["weight"].shape
+    made: dict[str, Any] = {"bias": "bias" in parameters, "device": "meta"}
+    if kind == LINEAR:
+        layer = nn.Linear(inputs, outputs, **made)
+    elif called[0].target not in (torch.ops.aten.conv2d.default, torch.ops.aten.conv2d.padding) or called[0].kwargs:
+        return None
+    else:
+        names = ("stride", "padding", "dilation", "groups")  # in the order of aten.conv2d
+        numbers = (tuple(one) if isinstance(one, list) else one for one in called[0].args[3:])
+        given: dict[str, Any] = dict(zip(names, numbers, strict=False))
+        layer = nn.Conv2d(inputs * given.get("groups", 1), outputs, (kernel[0], kernel[1]), **given, **made)
+    for name, values in parameters.items():
+        setattr(layer, name, values)
+    return layer.train(part.training)
+
+
 def unwrap(model: Any) -> nn.Module:
     """Return the module inside DataParallel wrappers."""
     if not isinstance(model, nn.Module):
@@ -405,9 +459,8 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
         if _is_explicit(error):
             raise
         given = ", ".join([*map(describe, args), *(f"{key}: {describe(part)}" for key, part in kwargs.items())])
-        why = first_line(error)
-        hint = _hint(model, [*args, *kwargs.values()], why)
-        raise Problem("data", f"batch {number}: the model failed on {given}: {why.rstrip('.')}", hint=hint) from error
+        found = f"batch {number}: the model failed on {given}: {first_line(error).rstrip('.')}"
+        raise Problem("data", found, hint=_hint(model, [*args, *kwargs.values()])) from error
 
 
 def _is_explicit(error: BaseException) -> bool:
@@ -416,19 +469,14 @@ def _is_explicit(error: BaseException) -> bool:
     return (last.line or "").startswith("raise ") and not last.filename.startswith(_TORCH)
 
 
-def _hint(model: nn.Module, inputs: list[Any], why: str) -> str:
+def _hint(model: nn.Module, inputs: list[Any]) -> str:
     fixed = getattr(model, "fixed_batch", None)
     if fixed is not None and any(isinstance(one, Tensor) and one.ndim and len(one) != fixed for one in inputs):
         return f"it was exported for {fixed} rows: give batch_size={fixed}, or export it with dynamic_shapes"
-    if "positional argument" in why or "keyword argument" in why:
-        return "give one input for each argument of its forward; several inputs go into a tuple: ((a, b), labels)"
-    dtype = next((values.dtype for values in model.parameters() if values.is_floating_point()), torch.float32)
-    odd = next((part for part in inputs if isinstance(part, Tensor) and not part.is_floating_point()), None)
-    if odd is not None and not any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules()):
-        scale = "; images as in training, often x.float() / 255" if odd.dtype == torch.uint8 else ""
-        names = [str(one).removeprefix("torch.") for one in (odd.dtype, dtype)]
-        return f"convert the inputs from {names[0]} to {names[1]}, in which it computes{scale}"
-    return "give inputs of the shape and type that it was trained on; x[None] adds the batch to a single one"
+    return (
+        "give inputs of the shape, type and scale that it was trained on, one for each argument of its forward; "
+        "x[None] adds the batch to a single one"
+    )
 
 
 def find_values(result: Any) -> Tensor:
@@ -476,8 +524,6 @@ def _before(recorder: Recorder, values: Tensor) -> Tensor:
     """Return the input of the softmax or sigmoid module that made the values, or the values themselves."""
     last = recorder.ending()
     if last is None or last.entered.numel() != values.numel() or not is_output(last.output, values):
-        return values
-    if last.entered.numel() != values.numel():  # a module that only has the name of one
         return values
     entered = last.entered.reshape(values.shape)
     return entered if _ends(ending_name(last.module), _few(entered), _few(values)) else values

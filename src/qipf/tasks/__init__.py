@@ -1,9 +1,7 @@
 """Tasks: one prediction is a class, several labels, a token, a pixel or a number."""
 
-from qipf.tasks.classes import Classes
+from qipf.tasks.classes import Classes, Labels, Numbers
 from qipf.tasks.finding import TASKS, find_task, make_task
-from qipf.tasks.labels import Labels
-from qipf.tasks.numbers import Numbers
 from qipf.tasks.outputs import Outputs, Scored, TokenSummary, summarise
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Task

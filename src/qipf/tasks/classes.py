@@ -1,18 +1,21 @@
-"""One class per input."""
+"""One class, several labels or numbers per input, from an output (N, C)."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
+import array_api_compat as compat
 import numpy as np
 
-from qipf._common.errors import check_flag
-from qipf.arrays import Array, to_numpy
+from qipf._common.errors import Problem, check_flag
+from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
-from qipf.tasks.outputs import as_classes, check_binary, check_classes
-from qipf.tasks.task import ProbeSettings, Task, squeezed
+from qipf.runners.runner import REMEDY, SURE
+from qipf.tasks.outputs import Outputs, Scored, as_classes, check_binary, check_classes, kind_of, zeros_and_ones
+from qipf.tasks.task import Draw, Part, ProbeSettings, Task, squeezed
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,170 @@ class Classes(Task):
             check_binary(labels, batch.numbers)
         check_classes(labels, max(2, columns), batch.numbers, self.name)
         return labels
+
+
+@dataclass(frozen=True)
+class Labels(Task):
+    """L labels per input, from logits (N, L) for a sigmoid each, and labels (N, L) of 0 and 1.
+
+    The rows are N * L predictions of a one-logit classifier, input by input. Their features are those of the input, the
+    label as a one-hot vector, and its logit.
+
+    Args:
+        raw: Take the output of the model for logits, even if it looks like probabilities.
+    """
+
+    name: ClassVar[str] = "labels"
+    noun: ClassVar[str] = "label"
+    independent: ClassVar[bool] = False
+    probe: ClassVar[ProbeSettings] = ProbeSettings(
+        2, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
+    )  # fmt: skip
+
+    raw: bool = False  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @classmethod
+    def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
+        """Return True for labels of 0 and 1 in the shape of the output, with several columns."""
+        if labels is None or len(output) < 2 or any(size != 1 for size in output[2:]):
+            return False
+        return tuple(labels.shape[1:]) == output[1:2] and output[1] > 1 and zeros_and_ones(labels)
+
+    def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
+        """Return the labels as integers (N, L)."""
+        given = batch.labels
+        if given is None:
+            return None
+        xp = namespace(given)
+        table = given[:, None] if len(given.shape) == 1 and output[1] == 1 else given
+        if tuple(table.shape) != (batch.rows, output[1]):
+            expected, hint = (
+                f"0 or 1 in shape (N, {output[1]}), one column per logit",
+                "for one class give task='classes'",
+            )
+            raise Problem("labels", kind_of(given), expected=expected, hint=hint)
+        if not zeros_and_ones(table):
+            values = to_numpy(table)
+            row, column = np.argwhere((values != 0) & (values != 1))[0].tolist()
+            raise Problem(
+                "labels", f"{values[row, column]} for label {column}", expected="0 or 1",
+                row=int(batch.numbers[row]), hint="leave out such inputs; for a regression, give the task numbers",
+            )  # fmt: skip
+        return xp.astype(table, xp.int64)
+
+    def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
+        """Return all rows."""
+        del draw
+        xp = namespace(part.logits)
+        count, names = part.logits.shape
+        if not bool(xp.all(xp.isfinite(part.logits))):
+            self.check_finite(part)
+        if (
+            not self.raw
+            and count > 1
+            and count * names >= 3 * SURE
+            and bool(xp.all((part.logits >= 0) & (part.logits <= 1)))
+        ):
+            hint = REMEDY.replace("Classes", "Labels")  # otherwise every label of every input would be predicted
+            raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
+        device = compat.device(part.logits)
+        logits = xp.reshape(part.logits, (-1, 1))
+        which = xp.arange(names, device=device)
+        rows, features = xp.repeat(xp.arange(count, device=device), names), part.features.get("features")
+        if features is not None:
+            eye = xp.eye(names, dtype=features.dtype, device=compat.device(features))
+            own = xp.astype(logits, features.dtype, copy=False)
+            repeated = xp.take(features, xp.asarray(rows, device=compat.device(features)), axis=0)
+            features = xp.concat([repeated, xp.tile(eye, (count, 1)), own], axis=1)
+        flat = None if labels is None else xp.reshape(xp.asarray(labels, device=device), (-1,))
+        return Outputs.unchecked(
+            logits, features=features, labels=flat, groups=rows, positions=xp.tile(which, (count,)), task=self.name
+        )
+
+    def counted(self, part: Part, labels: Array | None) -> Array:
+        """Return True for every label."""
+        del labels
+        return np.ones(tuple(part.logits.shape), dtype=bool)
+
+    def _position(self, part: Part, index: Sequence[int]) -> str:
+        return f" for label {index[0]}"
+
+    def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
+        """Return one row per input and label."""
+        count, names = scored.uncertainty.shape
+        columns = {name: values.ravel() for name, values in super().columns(scored, scorer).items() if name != "row"}
+        rows = np.repeat(np.asarray(scored.numbers), names)
+        return {"row": rows, "name": np.tile(np.arange(names), count), **columns}
+
+
+@dataclass(frozen=True)
+class Numbers(Task):
+    """k numbers per input, from an output (N, k) and floating-point targets (N,) or (N, k); one score per input."""
+
+    name: ClassVar[str] = "numbers"
+    noun: ClassVar[str] = "prediction"
+    judged_by: ClassVar[Literal["errors", "intervals"]] = "intervals"
+    raw: ClassVar[bool] = True
+
+    @classmethod
+    def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
+        """Return True for floating-point targets of the shape of the output that are not all 0 or 1."""
+        columns = output[1] if len(output) > 1 else 1
+        if len(output) == 0 or any(size != 1 for size in output[2:]):
+            return False
+        if labels is None:
+            return columns == 1
+        floating = namespace(labels).isdtype(labels.dtype, "real floating")
+        width = labels.shape[1] if len(labels.shape) == 2 else 1
+        return floating and len(labels.shape) <= 2 and width == columns and not zeros_and_ones(labels)
+
+    def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
+        """Return the targets, (N,) or (N, k), which are finite floating-point numbers."""
+        if batch.labels is None:
+            return None
+        labels = squeezed(batch.labels)
+        xp = namespace(labels)
+        width = labels.shape[1] if len(labels.shape) == 2 else 1
+        if len(labels.shape) > 2 or width != output[1]:
+            raise Problem("labels", kind_of(batch.labels), expected=f"{output[1]} target(s) per input, one per output")
+        if not xp.isdtype(labels.dtype, "real floating"):
+            dtype = str(labels.dtype).removeprefix("torch.")
+            raise Problem("labels", dtype, expected="floating-point targets", hint="give labels.astype('float64')")
+        bad = ~np.isfinite(to_numpy(labels).reshape(batch.rows, -1)).all(axis=1)
+        if bad.any():
+            raise Problem(
+                "labels", "NaN or infinity", expected="finite targets", row=int(batch.numbers[int(np.argmax(bad))]),
+                hint="leave such rows out",
+            )  # fmt: skip
+        return labels
+
+    def predicted(self, outputs: Outputs) -> Array:
+        """Return the predicted numbers, (M,) or (M, k)."""
+        return squeezed(outputs.logits)
+
+    def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
+        """Return prediction, scale, interval and target of every number; an index follows the names of several."""
+        outputs = scored.outputs
+        if outputs is None or not hasattr(scorer, "scales"):
+            named = {"predicted": "prediction"}
+            columns = super().columns(scored, scorer)
+            return {named.get(name, name): values for name, values in columns.items() if name != "correct"}
+        columns = {"prediction": to_numpy(outputs.logits), "scale": to_numpy(scorer.scales(outputs))}
+        intervals = scorer.attachments.get("intervals")
+        if intervals is not None:
+            columns["lower"], columns["upper"] = map(to_numpy, intervals(outputs))
+        if scored.labels is not None:
+            targets = to_numpy(scored.labels).astype(np.float64)
+            columns["label"] = targets.reshape(columns["prediction"].shape)
+            if intervals is not None:
+                columns["inside"] = (columns["lower"] <= columns["label"]) & (columns["label"] <= columns["upper"])
+        count = outputs.logits.shape[1]
+        found = {
+            name if count == 1 else f"{name}_{target}": values[:, target]
+            for target in range(count)
+            for name, values in columns.items()
+        }
+        return {"row": np.asarray(scored.numbers), **found, "uncertainty": to_numpy(scored.uncertainty)}
 
 
 def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:

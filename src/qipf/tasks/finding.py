@@ -7,9 +7,7 @@ from typing import Any
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
-from qipf.tasks.classes import Classes
-from qipf.tasks.labels import Labels
-from qipf.tasks.numbers import Numbers
+from qipf.tasks.classes import Classes, Labels, Numbers
 from qipf.tasks.outputs import kind_of, zeros_and_ones
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import FORMS, Task, squeezed

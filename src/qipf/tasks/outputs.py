@@ -156,37 +156,20 @@ class Outputs:
         """Return the rows of an integer (one row), a slice, a boolean mask or an array of row indices."""
         if isinstance(index, slice) and (index.step is None or index.step > 0):
             return self._map(lambda values: values[index, ...])
-        rows = self._row_numbers(index)
+        chosen: Any = index  # a slice with a negative step, which torch does not support
+        if not isinstance(index, slice):
+            chosen = np.atleast_1d(to_numpy(index))
+            chosen = chosen if chosen.size else chosen.astype(np.int64)
+            if chosen.ndim != 1 or chosen.dtype.kind not in "biu":
+                expected = "an integer, a slice, a mask or row numbers"
+                raise TypeError(f"expected {expected}, got {chosen.dtype} of shape {chosen.shape}")
+        rows = np.arange(len(self))[chosen].copy()  # raises IndexError for rows that do not exist
 
         def take(values: Array) -> Array:
             xp = namespace(values)
             return xp.take(values, xp.asarray(rows, device=compat.device(values)), axis=0)
 
         return self._map(take)
-
-    def _row_numbers(self, index: Any) -> np.ndarray:
-        if isinstance(index, int):
-            if not -len(self) <= index < len(self):
-                raise IndexError(f"row {index} is out of range: there are {len(self)} rows")
-            return np.asarray([index % len(self)])
-        if isinstance(index, slice):  # a negative step, which torch does not support
-            return np.arange(len(self))[index].copy()
-        rows = np.atleast_1d(to_numpy(index))
-        if rows.dtype == bool:
-            if rows.shape != (len(self),):
-                raise IndexError(f"expected a mask of shape ({len(self)},), one value per row, got {rows.shape}")
-            return np.flatnonzero(rows)
-        if rows.size == 0:
-            return np.zeros(0, dtype=np.int64)
-        if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
-            raise TypeError(
-                f"expected an integer, a slice, a mask or row numbers, got {rows.dtype} of shape {rows.shape}"
-            )
-        rows = rows.astype(np.int64)
-        if rows.min() < -len(self) or rows.max() >= len(self):
-            worst = rows.max() if rows.max() >= len(self) else rows.min()
-            raise IndexError(f"expected row numbers below {len(self)}, got {worst}")
-        return rows % len(self)
 
     @property
     def binary(self) -> bool:
@@ -332,12 +315,10 @@ def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
         return
     values = to_numpy(labels)
     row = int(np.argmax((values != 0) & (values != 1)))
-    hint = "the targets of a regression are floating-point numbers: labels.astype('float64')"
-    if np.isin(values, (-1, 1)).all():
-        hint = "-1 and 1 seem to be the two classes: give (labels + 1) // 2"
     raise Problem(
-        "labels", f"{values[row]}", expected="0 or 1 for a one-logit model", row=_number(row, numbers), hint=hint
-    )
+        "labels", f"{values[row]}", expected="0 or 1 for a one-logit model", row=_number(row, numbers),
+        hint="the targets of a regression are floating-point numbers: labels.astype('float64')",
+    )  # fmt: skip
 
 
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
@@ -373,16 +354,9 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is bad as well
     row = int(np.argmax(bad))
     expected = f"classes from 0 to {columns - 1}, integers, because there are {columns} logits"
-    hint = "convert them to integers first"
-    if bad.any():
-        targets = "" if integral else f"; a regression with {columns} outputs has targets (N, {columns})"
-        hint = f"remove such rows{targets}"
-        if integral and values.min() >= 1 and values.max() == columns:
-            hint = "they seem to be counted from 1: give labels - 1"
-        elif integral and columns == 2 and np.isin(values, (-1, 1)).all():
-            hint = "-1 and 1 seem to be the two classes: give (labels + 1) // 2"
-        elif integral and values.min() >= 0 and len(np.unique(values)) > columns:
-            hint = f"the labels have {len(np.unique(values))} classes: give a model with a logit for each of them"
+    hint = "classes are counted from 0"
+    if not integral:
+        hint = f"convert them to integers; a regression with {columns} outputs has targets (N, {columns})"
     found = f"{values[row]} ({values.dtype})" if not integral else f"{values[row]}"
     raise Problem("labels", found, expected=expected, row=_number(row, numbers), hint=hint)
 

@@ -117,7 +117,7 @@ class Pixels(Task):
         if tuple(given.shape) != expected or given.is_floating_point():
             raise Problem(
                 "labels", kind_of(given), expected=f"integers (N, {expected[1]}, {expected[2]}), one per pixel",
-                hint=_hint(tuple(given.shape), (*output[:2], *expected[1:])),
+                hint="give one class per pixel of the logits; for one-hot labels give their argmax",
             )  # fmt: skip
         labels, some = given.to(torch.int64), self.left_out(classes)
         bad = ((labels < 0) | (labels >= classes)) & self._labelled(labels, classes)
@@ -335,19 +335,6 @@ def _single(values: Tensor) -> Tensor:
 def _are_masks(labels: Tensor) -> bool:
     none, full = labels == 0, labels == 255
     return bool(none.any()) and bool(full.any()) and bool((none | full).all())
-
-
-def _hint(labels: tuple[int, ...], logits: tuple[int, ...]) -> str:
-    """Return what to do with labels of this shape for logits (N, C, H, W)."""
-    if labels[1:] == logits[2:]:
-        return "convert them to integers"
-    if len(labels) == 4 and logits[1] > 1 and logits[1] in (labels[1], labels[3]):
-        return f"if they are one-hot, give labels.argmax({1 if labels[1] == logits[1] else 3})"
-    if len(labels) == 4 and labels[1] == 1:
-        return "give labels[:, 0]"
-    if len(labels) == 3 and labels[1] > logits[2]:
-        return "let the model enlarge its logits to the size of the labels"
-    return "give labels of the height and width of the logits"
 
 
 def cut(height: int, width: int, tile: int | None, overlap: int) -> Iterator[Tile]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import array_api_compat as compat
 import numpy as np
 
 from qipf._common.errors import Problem, check_flag, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch
+from qipf.data.batches import Batch, is_array
 from qipf.runners.runner import Run
 from qipf.tasks.outputs import PROBABILITIES, Outputs, Scored, kind_of, look_like_probabilities, summarise
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
@@ -89,16 +88,17 @@ class Tokens(Task):
         Raises:
             Problem: The labels are something else.
         """
-        labels = batch.labels
-        if self.shift is not None or labels is None or len(labels.shape) != 2 or not _is_integral(labels):
+        given = batch.labels
+        if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
             return self
+        labels = to_numpy(given)
         known = labels != self.ignore
-        if batch.mask is not None and tuple(batch.mask.shape) == tuple(labels.shape):
-            xp = namespace(known)
-            known = known & (xp.asarray(to_numpy(batch.mask), device=compat.device(known)) != 0)
-        if not bool(namespace(known).any(known)):
+        if batch.mask is not None and tuple(batch.mask.shape) == labels.shape:
+            known &= to_numpy(batch.mask) != 0
+        if not known.any():
             return self
-        share = share_of_ids((*batch.args, *batch.kwargs.values()), labels, known)
+        ids = (one for one in (*batch.args, *batch.kwargs.values()) if is_array(one) and one.shape == given.shape)
+        share = max((float((to_numpy(one) == labels)[known].mean()) for one in ids), default=0.0)
         if share < FEW_IDS:
             raise Problem(
                 "shift", f"{share:.0%} of the labels equal the token id at their position",
@@ -336,25 +336,6 @@ def log_probability(outputs: Outputs, *, normalised: bool = True) -> np.ndarray:
 def perplexity(outputs: Outputs) -> np.ndarray:
     """Return the exponential of the mean negative log probability of the labels of each text, (N,)."""
     return np.exp(-log_probability(outputs))
-
-
-def share_of_ids(inputs: Iterable[Any], labels: Array, known: Array) -> float:
-    """Return the share of the labels (N, T) that equal the ids of their positions, if `known`; 0 without any ids.
-
-    Args:
-        inputs: What the model reads; integers of the shape of the labels may be ids.
-        labels: Integers.
-        known: Which labels count, at least one.
-    """
-    xp, best = namespace(labels), 0.0
-    count = int(xp.sum(xp.astype(known, xp.int64)))
-    for one in inputs:
-        values: Any = one
-        if compat.is_array_api_obj(one) and _is_integral(values) and tuple(values.shape) == tuple(labels.shape):
-            ids = xp.asarray(to_numpy(values), device=compat.device(labels))
-            same = (xp.astype(ids, labels.dtype) == labels) & known
-            best = max(best, int(xp.sum(xp.astype(same, xp.int64))) / count)
-    return best
 
 
 def _warn_of_probabilities(logits: Tensor) -> None:

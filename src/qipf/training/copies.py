@@ -22,8 +22,7 @@ from qipf.runners.recorder import Recorder, untouched, watching
 from qipf.tasks.collect import Start
 from qipf.tasks.views import FAR, STEP, is_image
 from qipf.training.loop import negative_log_likelihood, seeded
-from qipf.training.minibatches import PADDING, crop
-from qipf.training.split import Split
+from qipf.training.split import PADDING, Split, crop
 
 PART = 2**26
 """Bytes of inputs that are perturbed together."""

@@ -17,16 +17,14 @@ from torch.nn import functional
 from qipf._common.progress import bar
 from qipf.arrays import widest_float
 from qipf.runners.recorder import seeding
-from qipf.training.cuda_graph import GraphedStep
-from qipf.training.minibatches import Augment, minibatches
-from qipf.training.split import Split, SplitLike, as_split
+from qipf.training.split import Augment, Split, SplitLike, as_split, minibatches
 from qipf.training.state import data_checksum, load_state, save_state
-
-__all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 MOMENTUM = 0.9
 """The momentum of SGD."""
+Step = Callable[[Tensor, Tensor], None]
+_WARM_UP = 3  # steps before the recording, in which the libraries and the optimiser set themselves up
 
 
 @dataclass(frozen=True)
@@ -177,6 +175,59 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
     finally:
         net.train(training)
     return right / len(split.targets)
+
+
+class GraphedStep:
+    """Run `step(inputs, targets)`; after a few ordinary steps, replay a recording of one as a CUDA graph.
+
+    Small networks wait for their kernels to be launched. Seconds per epoch on an H200 with ordinary and with recorded
+    steps (results/recorded-steps.json): LeNet 1.25 and 0.17, VGG-3 1.02 and 0.35, ResNet-18 1.66 and 1.00.
+
+    The step is recorded for the shape of the first batch. Batches of other shapes, such as the last one of an epoch,
+    run as ordinary steps. What a step decides in Python is decided during the recording and never again.
+    """
+
+    def __init__(self, step: Step, device: torch.device) -> None:
+        self._step, self._device, self._stream = step, device, torch.cuda.Stream(device)
+        self._done = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: Tensor | None = None
+        self._targets: Tensor | None = None
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> None:
+        """Take one step."""
+        if self._inputs is None or self._targets is None:
+            self._inputs, self._targets = torch.empty_like(inputs), torch.empty_like(targets)
+        if inputs.shape != self._inputs.shape:
+            self._ordinary(inputs, targets)
+            return
+        if self._graph is None and self._done < _WARM_UP:
+            self._done += 1
+            self._ordinary(inputs, targets)
+            return
+        self._inputs.copy_(inputs)
+        self._targets.copy_(targets)
+        if self._graph is None:
+            self._graph = self._recorded(self._inputs, self._targets)
+        self._graph.replay()
+
+    def _recorded(self, inputs: Tensor, targets: Tensor) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self._stream):
+                self._step(inputs, targets)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"cuda_graph: this network or loss cannot be recorded ({error}); train with cuda_graph=False"
+            ) from error
+        return graph
+
+    def _ordinary(self, inputs: Tensor, targets: Tensor) -> None:
+        """Take an ordinary step on the stream of the recording, so that the gradients always belong to that stream."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            self._step(inputs, targets)
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
 
 class _Tally:

@@ -9,9 +9,7 @@ from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.checks import PlanError
 from qipf.study.plan.methods import TOKEN_SCORES
 from qipf.study.plan.registry import KINDS
-from qipf.tasks.classes import Classes
-from qipf.tasks.labels import Labels
-from qipf.tasks.numbers import Numbers
+from qipf.tasks.classes import Classes, Labels, Numbers
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Task
 from qipf.tasks.tokens import Tokens
