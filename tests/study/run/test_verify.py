@@ -11,7 +11,7 @@ from qipf.study import datasets
 from qipf.study.plan.plan import parse
 from qipf.study.report.source import open_source
 from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
+from qipf.study.run.run import run, run_plan
 from qipf.study.run.store import Store, StoreError
 from qipf.study.run.verify import damages, repair
 
@@ -118,6 +118,30 @@ def test_damaged_files_are_named_set_aside_and_computed_again(whole, plan, tmp_p
         assert all(wrong[kind] in aside for kind in cells)
         assert all(f"note: {files[kind]} is damaged" in errors for kind in cells)
         assert report.done >= len(cells)
+
+
+def test_files_that_are_damaged_during_a_run_are_computed_again_by_it(whole, plan, tmp_path, monkeypatch):
+    path = tmp_path / "s"
+    shutil.copytree(whole, path)
+    table = (path / "table.csv").read_bytes()
+    outputs = next(path.glob("cells/base/*.safetensors"))
+    attempts = []
+
+    def spoiled_run(targets, store, engine, **options):
+        if not attempts:  # every score needs the outputs, and nothing has read them so far
+            flip(outputs, random.Random(0))
+            shutil.rmtree(path / "cells" / "score")
+            shutil.rmtree(path / "cells" / "measure")
+        attempts.append(run(targets, store, engine, **options))
+        return attempts[-1]
+
+    monkeypatch.setattr("qipf.study.run.run.run", spoiled_run)
+    report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
+    assert [bool(attempt.failed) for attempt in attempts] == [True, False]
+    assert all(failure["damaged"] for failure in attempts[0].failed)
+    assert report.complete
+    assert (path / "table.csv").read_bytes() == table
+    assert list(damages(Store(path))) == []
 
 
 @pytest.mark.parametrize("kind", ["measure", "base", "train"])
