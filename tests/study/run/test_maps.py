@@ -54,14 +54,9 @@ def segmenter() -> nn.Sequential:
     return net
 
 
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "map_nets", sys.modules[__name__])
-
-
 def values() -> dict:
     pair = {
-        "dataset": "shapes.npz", "net": "mine", "model": "map_nets:segmenter", "predicts": "pixels",
+        "dataset": "shapes.npz", "net": "mine", "model": f"{__name__}:segmenter", "predicts": "pixels",
         "shifts": {"gaussian-noise": [1, 3]}, "shifted": {"dark": "dark.npz"},
     }  # fmt: skip
     return {"name": "shapes", "pairs": [pair], "methods": {"entropy": {}, "knn": {}}}
@@ -82,10 +77,7 @@ def write(folder: Path) -> dict[str, np.ndarray]:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("maps")
     write(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "map_nets", sys.modules[__name__])
-        plan = parse(values(), folder=folder)
-        measure(plan, folder / "out")
+    measure(parse(values(), folder=folder), folder / "out")
     return folder
 
 
@@ -123,7 +115,7 @@ def pictures(page: str) -> list[np.ndarray]:
 def test_the_report_shows_them_without_the_network_and_the_data(
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "map_nets")
+    monkeypatch.setitem(sys.modules, __name__, None)  # cannot be imported
     for name in ("shapes.npz", "dark.npz"):
         (measured / name).unlink()
     write_report(measured / "out", tmp_path / "page.html")
