@@ -92,8 +92,7 @@ def test_code_that_is_replaced_while_a_run_goes_on_changes_nothing(package, tmp_
     assert done.stdout.startswith("True"), done.stdout + done.stderr
 
 
-def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, monkeypatch):
-    store = Store(tmp_path / "s", create=True)
+def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, store, monkeypatch):
     one = diamond()
     worker.code()
     monkeypatch.setattr(worker, "_imported", worker._imported - {"qipf.metrics"})
@@ -105,8 +104,7 @@ def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, monkeypatch):
     assert Store(tmp_path / "t").finished() == set()
 
 
-def test_every_cell_says_who_made_it(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_every_cell_says_who_made_it(tmp_path, store):
     last = diamond()
     run([last], store, Serial())
     assert {store.note("sources", cell.key) for cell in needed([last])} == {verify.source_digest()}
