@@ -1,4 +1,4 @@
-"""A folder like results/ in which every level is known."""
+"""A folder like results/ in which every level is known, and a reader of the tables of the pages."""
 
 from __future__ import annotations
 
@@ -54,3 +54,9 @@ def rows_of(number, dataset, net):
         yield Row(*about, value, nan, nan, 2000, 0.5, "common" if part else "all")
         if part and score == "score":
             yield Row(*about, value - 0.2, nan, nan, 10_000, 0.5, "all")  # must not be compared with the others
+
+
+def line(table: str, *starts: str) -> list[str]:
+    """The cells of the first row that starts with these, without them."""
+    found = next(row for row in table.splitlines() if row.startswith("| " + " | ".join(starts)))
+    return [cell.strip() for cell in found.strip("|").split("|")][len(starts) :]

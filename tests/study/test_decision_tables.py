@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_lines import line
 
 pytest.importorskip("pandas")
+
+from planted_results import line
 
 from evidence import pages
 from evidence.results import Missing, Results

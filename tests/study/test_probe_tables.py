@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from table_lines import line
 
 pytest.importorskip("pandas")
+
+from planted_results import line
 
 from evidence import verdicts
 from evidence.marks import TABLES

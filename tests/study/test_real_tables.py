@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from table_lines import line
 
 pytest.importorskip("pandas")
+
+from planted_results import line
 
 from evidence.marks import TABLES
 from evidence.results import Results

@@ -1,8 +1,6 @@
 """Downloads: once, checked, and nothing is left of one that failed."""
 
 import gzip
-import hashlib
-import re
 
 import pytest
 import torch
@@ -83,42 +81,3 @@ def test_a_broken_cifar_archive_leaves_nothing(web, cache, spoil) -> None:
     with pytest.raises(ValueError, match=r"broken or truncated|lacks data_batch_2|larger than"):
         datasets.load("cifar10")
     assert leftovers(cache) == []
-
-
-def test_published_files_are_found_checked_and_downloaded(tmp_path, cache, server, monkeypatch) -> None:
-    content = {"a.th": b"weights", "b.th": b"more weights"}
-    sources = {
-        name: _files.PublishedFile(len(c), hashlib.sha256(c).hexdigest(), f"{server.address}{name[0]}/")
-        for name, c in content.items()
-    }
-    monkeypatch.setitem(_files.FILES, "cifar10h", sources)
-    server.files = {"a/a.th": content["a.th"], "b/b.th": content["b.th"]}
-    place = tmp_path / "data" / "cifar10h"
-    place.mkdir(parents=True)
-    (place / "a.th").write_bytes(content["a.th"])
-    with pytest.raises(FileNotFoundError, match=r"b\.th"):
-        datasets.files("cifar10h", data=tmp_path / "data", download=False)
-    assert datasets.files("cifar10h", data=tmp_path / "data", progress=False) == content
-    assert server.asked == ["/b/b.th"]
-    assert leftovers(cache) == ["b.th"]
-    (place / "a.th").write_bytes(b"WEIGHTS")
-    with pytest.raises(ValueError, match="SHA-256"):
-        datasets.files("cifar10h", data=tmp_path / "data", download=False)
-
-
-def test_names_of_published_files_are_not_datasets() -> None:
-    with pytest.raises(ValueError, match="digits"):
-        datasets.load("cifar10h")
-    with pytest.raises(ValueError, match="resnets"):
-        datasets.files("mnist")
-
-
-def test_published_files_come_from_fixed_addresses() -> None:
-    """A commit, or for PyPI the digest of the file: no address whose content may change."""
-    for name in _files.OTHERS:
-        for source in _files.FILES[name].values():
-            (address,) = (source.address,) if source.address else _files.ADDRESSES[name]
-            assert address.startswith("https://")
-            assert address.endswith("/")
-            assert re.search(r"/[0-9a-f]{40}/|/[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{60}/", address)
-            assert len(source.sha256) == 64

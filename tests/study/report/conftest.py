@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from report_plan import PLAN
+from report_pages import PLAN, measure
 
 from sharing import made_once
 
@@ -14,14 +14,7 @@ from sharing import made_once
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
-    from qipf.study.plan import plan
-    from qipf.study.run.run import run_plan
-
-    def measure(folder: Path) -> None:
-        report, _ = run_plan(plan.parse(PLAN), folder / "store", engine="serial", device="cpu", quiet=True)
-        assert report.complete, report.failed
-
-    return made_once(tmp_path_factory, "report", measure) / "store"
+    return made_once(tmp_path_factory, "report", lambda folder: measure(PLAN, folder / "store")) / "store"
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +30,6 @@ def results(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from qipf.study.report import write_report
 
-    def write(folder: Path) -> None:
-        write_report(store, folder / "report.html")
-
-    return made_once(tmp_path_factory, "page", write) / "report.html"
+    return (
+        made_once(tmp_path_factory, "page", lambda folder: write_report(store, folder / "report.html")) / "report.html"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_plan import PLAN
+from report_pages import PLAN, measure
 
 from qipf.study.plan.registry import REGISTRY
 from qipf.study.report import write_report
@@ -41,14 +41,10 @@ def test_the_answer_comes_first_then_ranking_severity_and_examples(page: Path, s
 @pytest.fixture(scope="module")
 def unshifted(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of a plan without shifts and without a method of the paper."""
-    from qipf.study.plan import plan
-    from qipf.study.run.run import run_plan
-
     values: dict[str, Any] = {**PLAN, "shifts": [], "methods": {"entropy": {}, "max-logit": {}}, "multi_pass_size": 0}
     values.pop("pool")
     folder = tmp_path_factory.mktemp("unshifted")
-    outcome, _ = run_plan(plan.parse(values), folder / "store", engine="serial", device="cpu", quiet=True)
-    assert outcome.complete, outcome.failed
+    measure(values, folder / "store")
     write_report(folder / "store", folder / "page.html")
     return (folder / "page.html").read_text(encoding="utf-8")
 

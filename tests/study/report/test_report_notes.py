@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_reading import Tags, data_of
+from report_pages import Tags, data_of
 
 from qipf.study.report import page as pages
 from qipf.study.report import write_report

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_plan import HOSTILE
-from report_reading import Tags, data_of
+from report_pages import HOSTILE, PLAN, Tags, data_of, measure
 
 from qipf.metrics import roc_auc
 from qipf.study.report import page as pages
@@ -184,11 +183,6 @@ def test_too_large_a_page_is_made_smaller(store: Path) -> None:
 
 
 def test_a_method_on_fewer_networks_is_shown_where_it_was_measured(tmp_path: Path) -> None:
-    from report_plan import PLAN
-
-    from qipf.study.plan import plan
-    from qipf.study.run.run import run_plan
-
     values = {
         **PLAN,
         "seeds": [0, 1],
@@ -199,8 +193,7 @@ def test_a_method_on_fewer_networks_is_shown_where_it_was_measured(tmp_path: Pat
     }
     values["pairs"] = [{"dataset": "digits", "net": "small-cnn", "train": {"epochs": 1}}]
     values["methods"] = {"entropy": {}, "qipf": {"factor": 160}, "ensemble": {"members": 2, "seeds": [1]}}
-    report, _ = run_plan(plan.parse(values), tmp_path / "store", engine="serial", device="cpu", quiet=True)
-    assert report.complete, report.failed
+    measure(values, tmp_path / "store")
     rows = read_table(tmp_path / "store" / "table.csv")
     assert {row.seed for row in rows if row.method == "ensemble"} == {1}
     assert {row.seed for row in rows if row.method == "entropy" and row.subset == "common"} == {0, 1}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_reading import Tags, data_of
+from report_pages import Tags, data_of
 
 from qipf.study.report import write_report
 from qipf.study.report.source import open_source

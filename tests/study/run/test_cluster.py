@@ -101,10 +101,9 @@ def test_a_scheduler_that_comes_back_is_given_its_tasks_again(tmp_path, dask):
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_a_result_that_is_lost_with_its_worker_is_waited_for(tmp_path, dask, monkeypatch):
+def test_a_result_that_is_lost_with_its_worker_is_waited_for(store, dask, monkeypatch):
     """Dask tells of the first end of a future only, and the result of that end may be lost before it is fetched."""
     dask.worker()
-    store = Store(tmp_path / "s", create=True)
     engine = dask.engine(1)
     wait, submit, killed, futures = engine._wait, engine._client.submit, [], []
 
@@ -131,10 +130,9 @@ def test_a_result_that_is_lost_with_its_worker_is_waited_for(tmp_path, dask, mon
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_only_the_cell_that_kills_its_worker_fails(tmp_path, dask):
+def test_only_the_cell_that_kills_its_worker_fails(tmp_path, store, dask):
     for _ in range(4):
         dask.worker()
-    store = Store(tmp_path / "s", create=True)
     deadly = cell(0.0, function="die", kind="deadly", marker=str(tmp_path / "deaths"), times=100)
     others = [cell(float(i), sleep=0.2) for i in range(1, 9)]
     report = run([deadly, *others], store, dask.engine(4))

@@ -1,4 +1,7 @@
-"""The plan, the data and the model of a store are those that its tables are about."""
+"""The plan, the data and the model of a store are those that its tables are about.
+
+The digest of a user's module covers the helpers that it imports from its folder, and nothing else.
+"""
 
 import json
 import sys
@@ -9,7 +12,7 @@ import pytest
 from qipf.study.plan.plan import parse
 from qipf.study.run import grid
 from qipf.study.run.executors import Serial
-from qipf.study.run.own_model import ChangedError, digests, load
+from qipf.study.run.own_model import ChangedError, digests, imported_files, load, module_digest
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run, run_plan
 from qipf.study.run.store import Store, StoreError
@@ -33,11 +36,10 @@ def run_quietly(plan, store):
     return run_plan(plan, store, engine="serial", device="cpu", times=False, quiet=True)[0]
 
 
-def test_data_that_is_replaced_after_planning_is_noticed(tmp_path):
+def test_data_that_is_replaced_after_planning_is_noticed(tmp_path, store):
     save_data(tmp_path / "d.npz", 0)
     entries = grid.entries(plan_of(tmp_path / "d.npz"))
     save_data(tmp_path / "d.npz", 1)
-    store = Store(tmp_path / "s", create=True)
     report = run([entry.cell for entry in entries], store, Serial())
     assert report.done == 0
     assert {failure["error"].partition(":")[0] for failure in report.failed} == {"ChangedError"}
@@ -149,3 +151,46 @@ def test_another_file_of_the_same_name_replaces_the_rows_of_the_first(tmp_path):
     assert other.done == first.done
     rows = open_store(tmp_path / "s").rows()
     assert len({(row.method, row.metric, row.score, row.errors, row.shift) for row in rows}) == len(rows)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "nets.py").write_text("import torch\nimport blocks\nfrom parts.deep import Layer\n")
+    (tmp_path / "blocks.py").write_text("def later():\n    import lazily\n")
+    (tmp_path / "lazily.py").write_text("import nets\n")
+    (tmp_path / "unused.py").write_text("VALUE = 1\n")
+    (tmp_path / "torch").mkdir()  # not a module, for want of a file
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "deep.py").write_text("from . import near\nfrom ..outside import nothing\nLayer = 1\n")
+    (tmp_path / "parts" / "near.py").write_text("X = 1\n")
+    return tmp_path
+
+
+def test_what_is_imported_is_found_by_reading(folder):
+    found = imported_files("nets", folder / "nets.py")
+    assert set(found) == {"nets", "blocks", "lazily", "parts", "parts.deep", "parts.near"}
+    inside = imported_files("parts.deep", folder / "parts" / "deep.py")
+    assert set(inside) == {"parts.deep", "parts", "parts.near"}
+
+
+def test_a_change_of_any_helper_changes_the_digest_and_one_of_another_file_does_not(folder):
+    before = module_digest("nets", folder / "nets.py")
+    for name in ("nets.py", "blocks.py", "lazily.py", "parts/__init__.py", "parts/near.py"):
+        file = folder / name
+        text = file.read_text()
+        file.write_text(text + "# changed\n")
+        assert module_digest("nets", folder / "nets.py") != before, name
+        file.write_text(text)
+    (folder / "unused.py").write_text("VALUE = 2\n")
+    assert module_digest("nets", folder / "nets.py") == before
+
+
+def test_of_an_installed_module_only_its_own_package_counts(folder):
+    place = folder / "site-packages"
+    for name in ("mine", "other"):
+        (place / name).mkdir(parents=True)
+        (place / name / "__init__.py").write_text("")
+    (place / "mine" / "nets.py").write_text("import other\nfrom mine import parts\n")
+    (place / "mine" / "parts.py").write_text("")
+    assert set(imported_files("mine.nets", place / "mine" / "nets.py")) == {"mine", "mine.nets", "mine.parts"}

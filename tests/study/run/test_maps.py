@@ -54,14 +54,9 @@ def segmenter() -> nn.Sequential:
     return net
 
 
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "map_nets", sys.modules[__name__])
-
-
 def values() -> dict:
     pair = {
-        "dataset": "shapes.npz", "net": "mine", "model": "map_nets:segmenter", "predicts": "pixels",
+        "dataset": "shapes.npz", "net": "mine", "model": f"{__name__}:segmenter", "predicts": "pixels",
         "shifts": {"gaussian-noise": [1, 3]}, "shifted": {"dark": "dark.npz"},
     }  # fmt: skip
     return {"name": "shapes", "pairs": [pair], "methods": {"entropy": {}, "knn": {}}}
@@ -82,10 +77,7 @@ def write(folder: Path) -> dict[str, np.ndarray]:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("maps")
     write(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "map_nets", sys.modules[__name__])
-        plan = parse(values(), folder=folder)
-        measure(plan, folder / "out")
+    measure(parse(values(), folder=folder), folder / "out")
     return folder
 
 
@@ -97,7 +89,6 @@ def test_kept_maps_are_those_of_the_network(measured: Path) -> None:
         entropy = torch.distributions.Categorical(logits=logits).entropy().numpy()
         wrong = (logits.argmax(3).numpy() != y) & (y != 255)
         found = read_maps(bench, "shapes", "mine", 0, shift, "entropy")
-        assert found is not None
         place, kept = found
         assert place == 0
         order = np.argsort([one[label != 255].mean() for one, label in zip(entropy, y, strict=True)])
@@ -108,7 +99,6 @@ def test_kept_maps_are_those_of_the_network(measured: Path) -> None:
         np.testing.assert_allclose(kept.images, x[kept.rows] * 255, atol=0.51)
         np.testing.assert_allclose(kept.shares, wrong[kept.rows].sum((1, 2)) / (SIZE * (SIZE - 1)))
     noisy = read_maps(bench, "shapes", "mine", 0, "gaussian-noise", "entropy")
-    assert noisy is not None
     assert noisy[0] == 1
     assert read_maps(bench, "shapes", "mine", 0, "held-out", "entropy") is None
 
@@ -123,7 +113,7 @@ def pictures(page: str) -> list[np.ndarray]:
 def test_the_report_shows_them_without_the_network_and_the_data(
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "map_nets")
+    monkeypatch.setitem(sys.modules, __name__, None)  # cannot be imported
     for name in ("shapes.npz", "dark.npz"):
         (measured / name).unlink()
     write_report(measured / "out", tmp_path / "page.html")
@@ -136,9 +126,7 @@ def test_the_report_shows_them_without_the_network_and_the_data(
     drawn = pictures(section)
     assert len(drawn) == 3 * 3 * 2
     best = re.search(r"the image that <code>([\w-]+)</code>", section)
-    assert best is not None
     found = read_maps(open_store(measured / "out"), "shapes", "mine", 0, "clean", best[1])
-    assert found is not None
     for number, wrong in enumerate(found[1].wrong):
         coloured = drawn[2 * number][..., 0] - drawn[2 * number][..., 2] > 60
         np.testing.assert_array_equal(coloured, wrong)
@@ -156,7 +144,6 @@ def test_large_images_are_kept_small_with_exact_shares(monkeypatch: pytest.Monke
     write(tmp_path)
     run_clean(tmp_path)
     found = read_maps(open_store(tmp_path / "out"), "shapes", "mine", 0, "clean", "entropy")
-    assert found is not None
     kept, data = found[1], write(tmp_path)
     assert kept.images.shape == (3, 1, 8, 8)
     with torch.no_grad():

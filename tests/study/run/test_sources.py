@@ -11,7 +11,6 @@ import pytest
 from toy_cells import diamond
 
 import qipf
-from qipf.cli import main
 from qipf.study.plan import plan as plans
 from qipf.study.report.source import open_source
 from qipf.study.run import run as runs
@@ -93,8 +92,7 @@ def test_code_that_is_replaced_while_a_run_goes_on_changes_nothing(package, tmp_
     assert done.stdout.startswith("True"), done.stdout + done.stderr
 
 
-def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, monkeypatch):
-    store = Store(tmp_path / "s", create=True)
+def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, store, monkeypatch):
     one = diamond()
     worker.code()
     monkeypatch.setattr(worker, "_imported", worker._imported - {"qipf.metrics"})
@@ -106,8 +104,7 @@ def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, monkeypatch):
     assert Store(tmp_path / "t").finished() == set()
 
 
-def test_every_cell_says_who_made_it(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_every_cell_says_who_made_it(tmp_path, store):
     last = diamond()
     run([last], store, Serial())
     assert {store.note("sources", cell.key) for cell in needed([last])} == {verify.source_digest()}
@@ -154,28 +151,15 @@ def test_resuming_with_other_code_is_said_once_and_in_the_report(tmp_path, monke
 
 
 def test_cells_without_a_source_are_of_an_unknown_version(tmp_path, capfd):
-    store = tmp_path / "store"
-    file = tmp_path / "plan.toml"
-    file.write_text("""
-name = "old"
-test_size = 60
-reference_size = 60
-calibration_size = 60
-[[pairs]]
-dataset = "digits"
-net = "small-cnn"
-train = { epochs = 1 }
-[methods.entropy]
-""")
-    command = ["bench", str(file), "-o", str(store), "--engine", "serial", "--quiet"]
-    assert main(command) == 0
+    store, plan = tmp_path / "store", plans.parse(PLAN)
+    runs.run_plan(plan, store, engine="serial", device="cpu", quiet=True)
     assert capfd.readouterr().err == ""
     shutil.rmtree(store / "sources")
     environment = json.loads((store / "environment.json").read_text())
     del environment["source"], environment["other_sources"]
     Store(store).documents.write("environment.json", json.dumps(environment))
     assert not [note for note in open_source(store).notes if "other code" in note]  # nothing is known to be mixed
-    assert main(command) == 0
+    runs.run_plan(plan, store, engine="serial", device="cpu", quiet=True)
     assert "by an unknown version; they are kept" in capfd.readouterr().err
 
 

@@ -18,8 +18,7 @@ from qipf.study.run.store import BusyError, DamagedError, Store, StoreError, sea
 from qipf.study.run.verify import clean, repair
 
 
-def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_what_is_written_is_read_back_bit_for_bit(tmp_path, store):
     values = np.array([0.1, np.nextafter(1, 2), -0.0, 1e-300])
     store.write("score", "k", {"a": 1}, {"x": values, "n": np.array([3], np.int16), "scalar": np.array(7)})
     again = Store(tmp_path / "s")
@@ -42,8 +41,7 @@ def kill_before(ending, monkeypatch):
     monkeypatch.setattr(store_module, "atomic_write", write)
 
 
-def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch):
-    store = Store(tmp_path / "s", create=True)
+def test_a_cell_is_finished_only_when_its_record_is_there(store, monkeypatch):
     kill_before(".json", monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         store.write("score", "k", {}, {"x": np.zeros(3)})
@@ -51,8 +49,7 @@ def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch)
     assert store.finished() == set()
 
 
-def test_success_clears_the_failure_and_the_scratch_files(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_success_clears_the_failure_and_the_scratch_files(store):
     store.write_note("failed", "k", {"error": "E"})
     store.scratch("k", ".safetensors").write_bytes(b"half a training")
     store.scratch("other", ".safetensors").write_bytes(b"not ours")
@@ -62,8 +59,7 @@ def test_success_clears_the_failure_and_the_scratch_files(tmp_path):
     assert [file.name for file in (store.path / "scratch").iterdir()] == ["other.safetensors"]
 
 
-def test_what_a_killed_run_left_is_removed_at_once(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_what_a_killed_run_left_is_removed_at_once(store):
     (store.path / "cells" / "train").mkdir()
     wanted, other = "a" * 32, "b" * 32
     for name in (
@@ -83,8 +79,7 @@ def test_what_a_killed_run_left_is_removed_at_once(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second file system")
 @pytest.mark.parametrize("folder", ["cells", "damaged"])
-def test_a_damaged_file_is_set_aside_on_another_disk(tmp_path, folder):
-    store = Store(tmp_path / "s", create=True)
+def test_a_damaged_file_is_set_aside_on_another_disk(store, folder):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         (store.path / folder).rmdir()
         (store.path / folder).symlink_to(elsewhere)
@@ -94,8 +89,7 @@ def test_a_damaged_file_is_set_aside_on_another_disk(tmp_path, folder):
         assert [file.read_text() for file in (store.path / "damaged").iterdir()] == ["{"]
 
 
-def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path, store):
     (tmp_path / "thesis").write_text("mine")
     (store.path / "store.lock").symlink_to(tmp_path / "thesis")
     with pytest.raises(StoreError, match="link"), store.writing("p"):
@@ -133,8 +127,7 @@ def test_a_run_killed_while_it_made_the_folder_can_start_again(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "not writable")])
-def test_a_full_disk_or_a_locked_folder_is_explained(tmp_path, monkeypatch, number, words):
-    store = Store(tmp_path / "s", create=True)
+def test_a_full_disk_or_a_locked_folder_is_explained(store, monkeypatch, number, words):
 
     def refuse(path, data):
         raise OSError(number, os.strerror(number))
@@ -157,8 +150,7 @@ def test_a_file_in_the_way_is_explained(tmp_path):
         Store(tmp_path / "s", create=True)
 
 
-def test_a_missing_cell_and_files_that_are_gone_are_told_apart(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_a_missing_cell_and_files_that_are_gone_are_told_apart(store):
     store.write("train", "k", {}, {"0.bias": np.zeros(3)})
     store.write("model", "none", {"accuracy": 1.0})
     assert store.arrays("model", "none") == {}
@@ -170,17 +162,15 @@ def test_a_missing_cell_and_files_that_are_gone_are_told_apart(tmp_path):
         store.arrays("train", "other")
 
 
-def test_a_finished_cell_keeps_its_result(tmp_path):
+def test_a_finished_cell_keeps_its_result(store):
     """A worker that was given up ends its work after another one did the same."""
-    store = Store(tmp_path / "s", create=True)
     store.write("train", "k", {"a": 1}, {"x": np.zeros(3)})
     store.write("train", "k", {"a": 2}, {"x": np.ones(3)})
     assert store.record("train", "k")["a"] == 1
     assert store.arrays("train", "k")["x"].tolist() == [0, 0, 0]
 
 
-def test_a_record_in_the_place_of_another_is_damaged(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_a_record_in_the_place_of_another_is_damaged(store):
     for key in ("a", "b"):
         store.write("score", key, {"of": key})
     store.file("score", "a", ".json").replace(store.file("score", "b", ".json"))
@@ -192,8 +182,7 @@ def test_a_record_in_the_place_of_another_is_damaged(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "..", "a/b", "", "k.json", "a\nb", "\x00"])
-def test_kinds_and_keys_with_path_parts_are_refused(tmp_path, name):
-    store = Store(tmp_path / "s", create=True)
+def test_kinds_and_keys_with_path_parts_are_refused(store, name):
     for call in (store.has, store.record, store.arrays, store.write):
         for given in ((name, "k"), ("score", name)):
             with pytest.raises(StoreError, match="key"):
@@ -205,8 +194,7 @@ def test_kinds_and_keys_with_path_parts_are_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("key", ["../../../secret", "k", 3, None, "A" * 32])
-def test_an_index_whose_keys_are_not_keys_is_refused(tmp_path, key):
-    store = Store(tmp_path / "s", create=True)
+def test_an_index_whose_keys_are_not_keys_is_refused(store, key):
     entry = dict.fromkeys(("dataset", "net", "seed", "group", "method"), "") | {"kind": "measure", "key": key}
     store.documents.write("plan.json", '{"name": "p", "description": "", "pairs": []}')
     store.documents.write("index.json", json.dumps([entry]))
@@ -215,8 +203,7 @@ def test_an_index_whose_keys_are_not_keys_is_refused(tmp_path, key):
 
 
 @pytest.mark.parametrize("name", ["plan.json", "index.json", "environment.json"])
-def test_a_damaged_document_is_named_with_what_to_do(tmp_path, name):
-    store = Store(tmp_path / "s", create=True)
+def test_a_damaged_document_is_named_with_what_to_do(store, name):
     contents = {"plan.json": '{"name": "p", "description": "", "pairs": []}', "index.json": "[]"}
     for file, text in contents.items():
         store.documents.write(file, text)
@@ -233,8 +220,7 @@ def test_a_damaged_document_is_named_with_what_to_do(tmp_path, name):
         store.documents.read(name)
 
 
-def test_a_crash_between_a_checksum_and_its_document_leaves_the_old_one(tmp_path, monkeypatch):
-    store = Store(tmp_path / "s", create=True)
+def test_a_crash_between_a_checksum_and_its_document_leaves_the_old_one(store, monkeypatch):
     store.documents.write("table.csv", "old")
     for _ in range(3):
         with monkeypatch.context() as patch:
@@ -252,8 +238,7 @@ def _hold(path, started):
         time.sleep(600)
 
 
-def test_one_writer_at_a_time_and_a_killed_one_does_not_block(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_one_writer_at_a_time_and_a_killed_one_does_not_block(tmp_path, store):
     spawn = multiprocessing.get_context("spawn")
     started = spawn.Event()
     holder = spawn.Process(target=_hold, args=(tmp_path / "s", started))
@@ -272,8 +257,7 @@ def test_one_writer_at_a_time_and_a_killed_one_does_not_block(tmp_path):
         pass
 
 
-def test_deaths_are_counted_for_the_cell_that_was_running(tmp_path):
-    store = Store(tmp_path / "s", create=True)
+def test_deaths_are_counted_for_the_cell_that_was_running(store):
     with store.attempt("k") as deaths:
         assert deaths == 0
     dead = [store.attempt("k") for _ in range(3)]  # never left, as when the process dies

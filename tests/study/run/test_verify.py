@@ -11,7 +11,7 @@ from qipf.study import datasets
 from qipf.study.plan.plan import parse
 from qipf.study.report.source import open_source
 from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
+from qipf.study.run.run import run, run_plan
 from qipf.study.run.store import Store, StoreError
 from qipf.study.run.verify import damages, repair
 
@@ -47,6 +47,12 @@ def whole(plan, tmp_path_factory):
     return store
 
 
+@pytest.fixture
+def path(whole, tmp_path):
+    """A copy of the store."""
+    return shutil.copytree(whole, tmp_path / "s")
+
+
 def everything(path):
     """All that a reader gets from a store, as text: NaN is not equal to itself."""
     bench = open_store(path)
@@ -80,30 +86,27 @@ def test_the_list_of_kinds_has_every_file_of_a_store(whole):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_is_found_and_never_read(whole, kind, tmp_path):
+def test_a_flipped_bit_is_found_and_never_read(whole, kind, path):
     """12 flips for each of 21 kinds of files."""
     right = everything(whole)
     rng = random.Random(kind)
-    shutil.copytree(whole, tmp_path / "s")
     for number in range(12):
-        file = rng.choice(sorted((tmp_path / "s").glob(kind)))
+        file = rng.choice(sorted(path.glob(kind)))
         original = file.read_bytes()
         flip(file, rng)
         if kind == "store.json":
             with pytest.raises(StoreError):
-                Store(tmp_path / "s")
+                Store(path)
         else:
-            assert str(next(damages(Store(tmp_path / "s")))).startswith(str(file)), f"flip {number} was not found"
-        found = or_error(lambda: everything(tmp_path / "s"))
+            assert str(next(damages(Store(path)))).startswith(str(file)), f"flip {number} was not found"
+        found = or_error(lambda: everything(path))
         assert found == right or file.name in found
         file.write_bytes(original)
-    assert list(damages(Store(tmp_path / "s"))) == []
+    assert list(damages(Store(path))) == []
 
 
-def test_damaged_files_are_named_set_aside_and_computed_again(whole, plan, tmp_path, capfd):
+def test_damaged_files_are_named_set_aside_and_computed_again(whole, plan, path, capfd):
     rng = random.Random(0)
-    path = tmp_path / "s"
-    shutil.copytree(whole, path)
     tables = {name: (whole / name).read_bytes() for name in ("table.csv", "table.parquet")}
     for start in range(5):  # several kinds at once
         files = {kind: rng.choice(sorted(path.glob(kind))) for kind in KINDS[start::5]}
@@ -120,10 +123,30 @@ def test_damaged_files_are_named_set_aside_and_computed_again(whole, plan, tmp_p
         assert report.done >= len(cells)
 
 
+def test_files_that_are_damaged_during_a_run_are_computed_again_by_it(plan, path, monkeypatch):
+    table = (path / "table.csv").read_bytes()
+    outputs = next(path.glob("cells/base/*.safetensors"))
+    attempts = []
+
+    def spoiled_run(targets, store, engine, **options):
+        if not attempts:  # every score needs the outputs, and nothing has read them so far
+            flip(outputs, random.Random(0))
+            shutil.rmtree(path / "cells" / "score")
+            shutil.rmtree(path / "cells" / "measure")
+        attempts.append(run(targets, store, engine, **options))
+        return attempts[-1]
+
+    monkeypatch.setattr("qipf.study.run.run.run", spoiled_run)
+    report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
+    assert [bool(attempt.failed) for attempt in attempts] == [True, False]
+    assert all(failure["damaged"] for failure in attempts[0].failed)
+    assert report.complete
+    assert (path / "table.csv").read_bytes() == table
+    assert list(damages(Store(path))) == []
+
+
 @pytest.mark.parametrize("kind", ["measure", "base", "train"])
-def test_a_lost_record_is_noticed_refused_and_computed_again(whole, plan, tmp_path, kind):
-    path = tmp_path / "s"
-    shutil.copytree(whole, path)
+def test_a_lost_record_is_noticed_refused_and_computed_again(plan, path, kind):
     table = (path / "table.csv").read_bytes()
     record = sorted((path / "cells" / kind).glob("*.json"))[0]
     record.unlink()
@@ -141,9 +164,7 @@ def test_a_lost_record_is_noticed_refused_and_computed_again(whole, plan, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["records.json", "table.csv", "plan.json", "environment.json"])
-def test_a_lost_document_is_noticed_and_written_again(whole, plan, tmp_path, name):
-    path = tmp_path / "s"
-    shutil.copytree(whole, path)
+def test_a_lost_document_is_noticed_and_written_again(plan, path, name):
     (path / name).unlink()
     (found,) = damages(Store(path))
     assert (found.file, found.why) == (path / name, "it is missing")
@@ -169,12 +190,11 @@ def test_a_report_does_not_use_a_table_that_its_checksum_contradicts(whole, tmp_
     assert any("times.csv is damaged" in note for note in source.notes)
 
 
-def test_damaged_checkpoints_are_not_continued_from(tmp_path):
+def test_damaged_checkpoints_are_not_continued_from(store):
     """70 flips in the file of a training that was interrupted."""
     from qipf.study import nets
     from qipf.training import train
 
-    store = Store(tmp_path / "s", create=True)
     data = datasets.load("digits").train
     file = store.scratch("c" * 32, ".safetensors")
     train(nets.build("small-cnn", seed=0), data, epochs=1, device="cpu", checkpoint=file, progress=False)
@@ -191,9 +211,7 @@ def test_damaged_checkpoints_are_not_continued_from(tmp_path):
     assert len(list((store.path / "damaged").iterdir())) == 70
 
 
-def test_verify_prints_one_line_for_each_damaged_file(whole, tmp_path, capfd):
-    path = tmp_path / "s"
-    shutil.copytree(whole, path)
+def test_verify_prints_one_line_for_each_damaged_file(path, tmp_path, capfd):
     assert main(["bench", "--verify", "-o", str(path)]) == 0
     captured = capfd.readouterr()
     assert captured.out == ""

@@ -103,13 +103,6 @@ def test_most_cases():
     assert find(claims(few), text).here == "undecided"
 
 
-def test_headline_averages_over_cases():
-    rows = benchmark(0.03) + benchmark(-0.01, shift="zoom")
-    claim = find(claims(rows), "QIPF beats deep ensemble (standard deviation) in error detection (ROC-AUC) on average")
-    assert claim.advantage == pytest.approx(0.01)
-    assert "2 cases" in claim.detail
-
-
 def test_speed():
     times = [
         {"dataset": "mnist", "net": "lenet", "method": m, "method_ms": ms}

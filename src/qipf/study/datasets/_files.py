@@ -22,21 +22,16 @@ from qipf._common.progress import bar
 class PublishedFile(NamedTuple):
     """The size and the SHA-256 of a file's raw bytes, because gzip containers differ between mirrors.
 
-    No more bytes than `size` are ever decompressed. `address` is empty for files at the `ADDRESSES` of their set.
+    No more bytes than `size` are ever decompressed.
     """
 
     size: int
     sha256: str
-    address: str = ""
 
 
-PUBLISHED = tomllib.loads(resources.files("qipf.study.datasets").joinpath("published.toml").read_text("utf-8"))
-ADDRESSES = {name: tuple(found.pop("addresses", ())) for name, found in PUBLISHED["files"].items()}
-FILES = {
-    name: {file: PublishedFile(**about) for file, about in found.items()} for name, found in PUBLISHED["files"].items()
-}
-OTHERS = tuple(name for name in FILES if name not in ("mnist", "kmnist", "fashion-mnist", "cifar10"))
-"""Sets that no plan can name; `read` returns their files as they are."""
+_PUBLISHED = tomllib.loads(resources.files("qipf.study.datasets").joinpath("published.toml").read_text("utf-8"))
+ADDRESSES = {name: tuple(found.pop("addresses")) for name, found in _PUBLISHED.items()}
+FILES = {name: {file: PublishedFile(**about) for file, about in found.items()} for name, found in _PUBLISHED.items()}
 CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
 _CIFAR_FOLDER = "cifar-10-batches-bin"
 _LARGEST_DOWNLOAD = 256 * 2**20
@@ -120,17 +115,16 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
     target.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
     if name == "cifar10":
-        with fetched(name, CIFAR_ARCHIVE, ADDRESSES[name], target, progress) as archive:
+        with _fetched(name, CIFAR_ARCHIVE, ADDRESSES[name], target, progress) as archive:
             contents = _members(archive, missing)
         for file, data in contents.items():
             atomic_write(target / file, data)
         return contents
     for file in missing:
-        address, there = FILES[name][file].address, file if name in OTHERS else f"{file}.gz"
-        addresses = (address,) if address else ADDRESSES[name]
-        with fetched(name, there, addresses, target, progress) as path:
-            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"{there} as downloaded")
-            path.replace(target / there)
+        zipped = f"{file}.gz"
+        with _fetched(name, zipped, ADDRESSES[name], target, progress) as path:
+            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"{zipped} as downloaded")
+            path.replace(target / zipped)
     return contents
 
 
@@ -153,39 +147,27 @@ def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
 
 
 @contextmanager
-def fetched(
-    name: str,
-    file: str,
-    addresses: tuple[str, ...],
-    target: Path,
-    progress: bool,
-    advice: str | None = None,
-    most: int | None = None,
-) -> Iterator[Path]:
-    """Yield a temporary file in the folder `target` with the content of the first address that answers.
-
-    `advice` tells what to do if none does; by default, to put the file where `read` looks. `most` is the largest number
-    of bytes; by default, that of every single file.
-    """
+def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, progress: bool) -> Iterator[Path]:
+    """Yield a temporary file in the folder `target` with the content of the first address that answers."""
     temporary = target / f".part-{os.getpid()}-{file}"  # the suffix still says whether it is gzipped
     problems = []
     try:
         for address in addresses:
             try:
-                _save(f"{address}{file}", temporary, most or _LARGEST_DOWNLOAD, progress)
+                _save(f"{address}{file}", temporary, progress)
                 break
             except OSError as error:  # the base class of the errors of requests
                 problems.append(f"{address}{file}: {error}")
         else:
-            own = f"Get {file} yourself, put it into DIR/{name} and pass --data DIR (or set QIPF_DATA)"
-            raise OSError(f"{name}: the download failed. {advice or own}. " + "; ".join(problems))
+            advice = f"Get {file} yourself, put it into DIR/{name} and pass --data DIR (or set QIPF_DATA)"
+            raise OSError(f"{name}: the download failed. {advice}. " + "; ".join(problems))
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _save(address: str, path: Path, most: int, progress: bool) -> None:
-    """Download a file; raise ValueError if it has more than `most` bytes."""
+def _save(address: str, path: Path, progress: bool) -> None:
+    """Download a file; raise ValueError if it has more than `_LARGEST_DOWNLOAD` bytes."""
     get = require("requests", extra="bench").get
     with bar(progress) as shown, get(address, stream=True, timeout=60) as answer, path.open("wb") as file:
         answer.raise_for_status()
@@ -193,7 +175,7 @@ def _save(address: str, path: Path, most: int, progress: bool) -> None:
         task = shown.add_task(f"download {address.rpartition('/')[2]}", total=announced or None)
         for block in answer.iter_content(2**18):
             received += len(block)
-            if max(received, announced) > most:
+            if max(received, announced) > _LARGEST_DOWNLOAD:
                 raise ValueError(f"{address}: {max(received, announced)} bytes, more than any of these files has")
             file.write(block)
             shown.update(task, completed=received)

@@ -214,7 +214,7 @@ class Bench:
         ]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return label, kind, error and traceback of failed cells."""
+        """Return label, kind, error and traceback of failed cells, and if a damaged file was the cause."""
         found = [self.store.note("failed", key) for key in dict.fromkeys(entry["key"] for entry in self.index)]
         return [failure for failure in found if failure is not None]
 

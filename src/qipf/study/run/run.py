@@ -22,7 +22,7 @@ from qipf.study.run import consolidate, grid, verify
 from qipf.study.run.check import check_own
 from qipf.study.run.executors import Executor, open_engine
 from qipf.study.run.graph import Cell, WorkItem, as_tasks, needed
-from qipf.study.run.store import DamagedError, RefusedError, Store, StoreError
+from qipf.study.run.store import RefusedError, Store, StoreError
 from qipf.study.run.verify import clean, repair, source_digest
 
 
@@ -269,7 +269,7 @@ def run_plan(
             report = run(wanted(), opened, chosen, device=device, data=data, display=display)
             total.done, total.reused = total.done + report.done, report.reused if attempt == 0 else total.reused
             total.failed, total.skipped = report.failed, report.skipped
-            if not any(failure["error"].startswith(DamagedError.__name__) for failure in report.failed):
+            if not any(failure.get("damaged", False) for failure in report.failed):
                 break
             more, notes = repair(opened)
             damaged |= more

@@ -157,6 +157,7 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
         text = {
             "label": spec["label"],
             "error": f"{type(error).__name__}: {where}{error}",
+            "damaged": isinstance(error, DamagedError),
             "traceback": traceback.format_exc(),
         }
         store.write_note("failed", spec["key"], {**text, "kind": spec["kind"]})
