@@ -172,7 +172,7 @@ def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
     """Fit the probe and the twin, with nothing else on the device."""
     probe, facts["probe_seconds"] = unit.default("probe")
     twin, facts["twin_seconds"] = unit.default("twin", "thorough")
-    facts["shares"] = {"probe": probe.share, "twin": twin.shares if hasattr(twin, "shares") else twin.share}
+    facts["shares"] = {"probe": probe.share, "twin": (twin.share, twin.head_share)}
     facts["views"] = twin.fitted.facts["views"]
     facts["split"] = twin.fitted.facts.get("cut")
     facts["added_passes"] = {name: added_passes(unit, scorer) for name, scorer in (("probe", probe), ("twin", twin))}
