@@ -10,14 +10,6 @@ from qipf.study.datasets import _files
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.http.shutdown()
-    server.http.server_close()
-
-
-@pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
     """A cache of this test's own, and sets small enough to make up."""
     folder = tmp_path / "cache"
@@ -29,7 +21,10 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def web(server, cache, monkeypatch) -> Server:
+def web(cache, monkeypatch) -> Iterator[Server]:
+    server = Server()
     monkeypatch.setitem(_files.ADDRESSES, "mnist", (server.address,))
     monkeypatch.setitem(_files.ADDRESSES, "cifar10", (server.address,))
-    return server
+    yield server
+    server.http.shutdown()
+    server.http.server_close()

@@ -110,7 +110,7 @@ def pictures() -> dict[str, np.ndarray]:
 
 
 def plan_of(folder: Path, arrays: dict[str, np.ndarray]):
-    np.savez(folder / "own.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    np.savez(folder / "own.npz", **arrays)
     pair = {"dataset": "own.npz", "net": "mine", "model": "own_plans:pixels", "predicts": "pixels"}
     values = {"name": "own", "bootstrap": 20, "pairs": [pair], "methods": {"entropy": {}, "margin": {}}}
     return parse(values, folder=folder)
@@ -131,18 +131,25 @@ def test_test_inputs_that_scores_were_fitted_to_are_counted() -> None:
     assert notes_of(data_of(torch.zeros(60, 3), y, [slice(20), slice(20, 40), slice(40, 60)])) == []  # other targets
 
 
-def test_doubts_are_printed_when_a_plan_ends(
+def test_a_mistake_is_one_line_before_a_plan_begins_and_doubts_are_printed_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arrays = pictures()
     arrays |= {"x_held_out": arrays["x_test"][:10], "y_held_out": arrays["y_test"][:10]}
-    np.savez("own.npz", **arrays)  # pyright: ignore[reportArgumentType]
     Path("plan.toml").write_text(
         'name = "own"\n[methods.entropy]\n[[pairs]]\ndataset = "own.npz"\nnet = "mine"\n'
         'model = "own_plans:pixels"\npredicts = "pixels"\n'
     )
-    assert main(["bench", "plan.toml", "-o", "out", "--engine", "serial", "--quiet"]) == 0
+    command = ["bench", "plan.toml", "-o", "out", "--engine", "serial", "--quiet"]
+    np.savez("own.npz", **arrays | {"x_test": np.full_like(arrays["x_test"], np.nan)})
+    assert main(command) == 1
+    said = capfd.readouterr().err
+    assert "own.npz, x_test: NaN" in said
+    assert len(said.splitlines()) == 1
+    assert not Path("out").exists()
+    np.savez("own.npz", **arrays)
+    assert main(command) == 0
     assert "note: own/mine: 10 of 12 test inputs are also in the held-out inputs" in capfd.readouterr().err
     assert any("10 of 12 test inputs" in note for note in open_store("out").notes())
 

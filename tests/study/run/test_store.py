@@ -1,9 +1,10 @@
-"""The store: what is written is read back, or an error says why; one writer at a time."""
+"""The store: what is written is read back, or an error says why; one writer at a time; stores of 0.1.0 are read."""
 
 import errno
 import json
 import multiprocessing
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -12,10 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qipf.study.plan.plan import parse
+from qipf.study.report.source import open_source
 from qipf.study.run import store as store_module
 from qipf.study.run.read import open_store
+from qipf.study.run.run import run_plan
 from qipf.study.run.store import BusyError, DamagedError, Store, StoreError, seal
-from qipf.study.run.verify import clean, repair
+from qipf.study.run.verify import clean, damages, repair
 
 
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path, store):
@@ -268,3 +272,28 @@ def test_deaths_are_counted_for_the_cell_that_was_running(store):
         raise ValueError("an error ends it as well")
     with store.attempt("k") as deaths:
         assert deaths == 0
+
+
+OLD = Path(__file__).parents[2] / "golden" / "store"
+PLAN = {
+    "name": "moons", "bootstrap": 10, "calibration_size": 50, "shifts": [],
+    "pairs": [{"dataset": "two-moons", "net": "mlp-moons", "train": {"epochs": 2}}],
+    "methods": {"entropy": {}, "max-logit": {}},
+}  # fmt: skip
+
+
+def test_no_cell_of_the_last_version_is_computed_again(tmp_path):
+    shutil.copytree(OLD, tmp_path / "s")
+    table = (OLD / "table.csv").read_bytes()
+    report, _ = run_plan(parse(PLAN), tmp_path / "s", engine="serial", device="cpu", quiet=True)
+    assert (report.done, report.reused, report.complete) == (0, 13, True)
+    assert (tmp_path / "s" / "table.csv").read_bytes() == table
+    assert list(damages(Store(tmp_path / "s"))) == []
+
+
+def test_a_store_of_the_last_version_is_read_as_it_is():
+    bench = open_store(OLD)
+    assert bench.plan == parse(PLAN)
+    assert len(bench.rows()) == len((OLD / "table.csv").read_text().splitlines()) - 1
+    assert bench.scorer("two-moons", "mlp-moons", 0, "entropy") is not None
+    assert len(open_source(OLD).rows) == len(bench.rows())
