@@ -279,12 +279,8 @@ class OnnxRunner(Runner):
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
         """Return the input of the layer that makes the logits, if it has one row per prediction.
 
-        Logits of one input that come from several positions, such as one per token, have no such row.
-
-        Args:
-            at: The tensor with the logits.
-            feeds: The inputs by name.
-            maps: Also look for a convolution, as for pixels.
+        Logits of one input that come from several positions, such as one per token, have no such row. If `maps`, also
+        look for a convolution, as for pixels.
         """
         logits, graph = at.tensor, self.find_graph()
         names = [] if graph is None else list(graph.head_inputs(logits))
@@ -483,23 +479,19 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     found, name = f"batch {number}: input {to.name!r}", to.dtype
     if name is None:
         raise Problem("data", f"{found} takes strings or sequences", hint="only tensors of numbers are supported")
-    hint = "convert it first"
-    if array.dtype.kind not in "biuf":
-        raise Problem("data", f"{found} takes {name}, and the data has {array.dtype}", hint=hint)
-    _check_shape(array, to, found)
-    if array.dtype == name:
-        return array
     wrong = (
-        (name.kind == "f" and array.dtype == np.uint8)
+        array.dtype.kind not in "biuf"
+        or (name.kind == "f" and array.dtype == np.uint8)
         or (name.kind in "iu" and array.dtype.kind == "f")
         or (name.kind == "b" and array.dtype.kind != "b")
     )
     if wrong:
         scale = f"scale it as the model was trained, for instance x.astype('{name}') / 255"
-        kind = "true or false" if name.kind == "b" else f"integers ({name})" if name.kind in "iu" else name
-        raise Problem(
-            "data", f"{found} takes {kind}, and the data has {array.dtype}", hint=scale if name.kind == "f" else hint
-        )
+        hint = scale if name.kind == "f" else "convert it first"
+        raise Problem("data", f"{found} takes {name}, and the data has {array.dtype}", hint=hint)
+    _check_shape(array, to, found)
+    if array.dtype == name:
+        return array
     if name.kind in "iu" and array.size:
         limits, low, high = np.iinfo(name), array.min(), array.max()
         if int(low) < limits.min or int(high) > limits.max:

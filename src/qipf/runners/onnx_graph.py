@@ -73,11 +73,7 @@ class LogitsAt(NamedTuple):
 
 
 class Graph:
-    """The graph of a model.
-
-    Args:
-        model: A `ModelProto` of `read_model`.
-    """
+    """The graph of a `ModelProto` of `read_model`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -100,8 +96,7 @@ class Graph:
         """Raise Problem with similar names if there is no such tensor, or if it is constant."""
         if name in self._maker and name not in self._constant:
             return
-        known = self.tensors
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[-3:]
+        near = difflib.get_close_matches(name, self.tensors, n=3, cutoff=0.0)
         raise Problem(
             "layers", f"the ONNX model has no tensor {name!r} that depends on the inputs",
             hint=f"did you mean {' or '.join(map(repr, near))}?",

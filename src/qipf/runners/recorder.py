@@ -410,11 +410,7 @@ def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
     """Switch to evaluation mode without gradients, and restore the model and all random states at the end.
 
     Several threads may do so with one model, or with models that share modules: the first one saves the state and the
-    last one restores it.
-
-    Args:
-        model: The module to run.
-        eager: Run compiled parts uncompiled, because hooks do not fire inside compiled graphs.
+    last one restores it. If `eager`, compiled parts run uncompiled, because hooks do not fire inside compiled graphs.
     """
     modules = list(model.modules())
     _HOLDS.enter(modules, eager)
@@ -477,18 +473,13 @@ def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
     """Return the module with this name.
 
     Raises:
-        Problem: There is none; it suggests similar names, or the last modules with weights.
+        Problem: There is none; it suggests similar names.
     """
     if name in modules:
         return modules[name]
-    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
-    if near:
-        hint = f"similar names are {', '.join(map(repr, near))}"
-    else:
-        heavy = [(key, module) for key, module in modules.items() if any(True for _ in module.parameters(False))]
-        shown = ", ".join(f"{key!r} ({type(module).__name__})" for key, module in (heavy or list(modules.items()))[-6:])
-        hint = f"its last modules{' with weights' if heavy else ''} are {shown}" if shown else "it has no modules"
-    raise Problem("features", f"the model has no module {name!r}", hint=f"{hint}; model.named_modules() lists all")
+    near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"
+    hint = f"the nearest names are {near}; model.named_modules() lists all"
+    raise Problem("features", f"the model has no module {name!r}", hint=hint)
 
 
 def type_name(module: nn.Module) -> str:

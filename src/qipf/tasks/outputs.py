@@ -305,12 +305,7 @@ def predicted_classes(logits: Array) -> Array:
 
 
 def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem for the first label that is neither 0 nor 1.
-
-    Args:
-        labels: (N,) array of any library.
-        numbers: The index of each row in the user's data; None to count from 0.
-    """
+    """Raise Problem for the first label (N,) that is neither 0 nor 1; `numbers` are the rows in the user's data."""
     if zeros_and_ones(labels) or labels.shape[0] == 0 or is_traced(labels):
         return
     values = to_numpy(labels)

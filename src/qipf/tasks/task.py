@@ -43,11 +43,7 @@ class Part(NamedTuple):
 
 
 class Draw:
-    """The random numbers of one pass over the data.
-
-    Args:
-        seed: Of the sample.
-    """
+    """The random numbers of one pass over the data."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -200,12 +196,7 @@ class Task(ABC):
         return outputs
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return the columns of a table of scores, one row per prediction, or per image for pixels.
-
-        Args:
-            scored: One batch.
-            scorer: The scorer.
-        """
+        """Return the columns of a table of the scores of a batch, one row per prediction, or per image for pixels."""
         del scorer
         columns: dict[str, np.ndarray] = {"row": np.asarray(scored.numbers)}
         columns["predicted"] = to_numpy(scored.predicted)

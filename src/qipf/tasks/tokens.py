@@ -249,15 +249,10 @@ class Tokens(Task):
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
         """Return one row per token that counts; `position` is that of the predicted token."""
-        del scorer
         counted = to_numpy(scored.counted)
         texts, positions = np.nonzero(counted)
-        columns = {"row": np.asarray(scored.numbers)[texts], "position": positions + int(self.shifted)}
-        columns["predicted"] = to_numpy(scored.predicted)[counted]
-        columns["uncertainty"] = to_numpy(scored.uncertainty)[counted]
-        if scored.labels is not None:
-            columns |= {"label": to_numpy(scored.labels)[counted], "correct": to_numpy(scored.correct)[counted]}
-        return columns
+        columns = {n: values[counted] for n, values in super().columns(scored, scorer).items() if n != "row"}
+        return {"row": np.asarray(scored.numbers)[texts], "position": positions + int(self.shifted), **columns}
 
     def _rows(self, part: Part, rows: Tensor, labels: Tensor | None) -> Outputs:
         from qipf.tasks.vocabulary import summarise_logits
