@@ -317,8 +317,7 @@ class OnnxRunner(Runner):
     def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
         """Return the inputs of a batch by name as arrays; inputs of a perturbed batch may be tensors."""
         named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
-        feeds = {one.name: np.asarray(to_numpy(named[one.name])) for one in self.inputs}
-        return {one.name: feeds[one.name].astype(one.dtype, copy=False) for one in self.inputs}
+        return {one.name: np.asarray(to_numpy(named[one.name])).astype(one.dtype, copy=False) for one in self.inputs}
 
     def _named(self, inputs: Any, number: int) -> list[tuple[InputSpec, Any]]:
         """Return every input of the model with its values."""

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -397,7 +397,12 @@ class _Holds:
     def restore(self) -> None:
         """Restore the random states if they are held."""
         if self.states is not None:
-            _restore_random(self.states)
+            ours, numpy_state, python_state, cuda = self.states
+            torch.set_rng_state(ours)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
+            if cuda is not None:
+                torch.cuda.set_rng_state_all(cuda)
         self.states = None
 
 
@@ -406,29 +411,19 @@ _SEEDING = threading.RLock()
 
 
 @contextmanager
-def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
-    """Switch to evaluation mode without gradients, and restore the model and all random states at the end.
+def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
+    """Switch to evaluation mode without gradients, and restore the model, if any, and all random states at the end.
 
     Several threads may do so with one model, or with models that share modules: the first one saves the state and the
     last one restores it. If `eager`, compiled parts run uncompiled, because hooks do not fire inside compiled graphs.
     """
-    modules = list(model.modules())
+    modules = [] if model is None else list(model.modules())
     _HOLDS.enter(modules, eager)
     try:
-        with torch.no_grad():  # not inference_mode: caches of the model stay trainable
+        with nullcontext() if model is None else torch.no_grad():  # not inference_mode: caches stay trainable
             yield
     finally:
         _HOLDS.leave(modules, eager)
-
-
-@contextmanager
-def random_held() -> Iterator[None]:
-    """Restore all random states at the end."""
-    _HOLDS.enter([], False)
-    try:
-        yield
-    finally:
-        _HOLDS.leave([], False)
 
 
 @contextmanager
@@ -450,14 +445,6 @@ def seeding() -> Iterator[None]:
 def _random_states() -> tuple[Any, ...]:
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     return torch.get_rng_state(), np.random.get_state(), random.getstate(), cuda  # noqa: NPY002 - the user's, not ours
-
-
-def _restore_random(states: tuple[Any, ...]) -> None:
-    torch.set_rng_state(states[0])
-    np.random.set_state(states[1])  # noqa: NPY002
-    random.setstate(states[2])
-    if states[3] is not None:
-        torch.cuda.set_rng_state_all(states[3])
 
 
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:

@@ -452,9 +452,6 @@ def _flat(rows: Outputs) -> dict[str, Array]:
 
 
 def _device(store: Any) -> torch.device:
-    import torch
+    from qipf.runners.torch import as_device  # there are tensors, so that torch is there
 
-    try:
-        return torch.device(store)
-    except (RuntimeError, TypeError):
-        raise Problem("store", f"{store!r}", expected="a device such as 'cpu' or 'cuda:0'") from None
+    return as_device("store", store)

@@ -20,6 +20,8 @@ from qipf.runners.runner import Run
 from qipf.tasks.outputs import Outputs, Scored, predicted_classes
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from qipf.tasks.perturb import Perturb, Perturber
     from qipf.tasks.pixels import Tile
 
@@ -212,6 +214,13 @@ class Task(ABC):
 
 FORMS = "labels are (N,) for (N, C), 0/1 or floats (N, L) for (N, L), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W)"
 """Supported outputs and their labels, for errors."""
+
+
+def as_tensor(values: Array) -> Tensor:
+    """Return an array as a tensor of torch."""
+    import torch
+
+    return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.require(values, requirements=["W", "C"]))
 
 
 def squeezed(labels: Array) -> Array:
