@@ -21,7 +21,7 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.data.batches import INPUTS, Batch, InputSpec, shape_text
 from qipf.runners.features import Candidate, FeatureSpec
-from qipf.runners.onnx_graph import Graph, LogitsAt, corner, has_external_data, in_rows, read_model
+from qipf.runners.onnx_graph import Graph, LogitsAt, corner, in_rows, read_model
 from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
 
 TYPES = {
@@ -74,9 +74,8 @@ class OnnxRunner(Runner):
         if isinstance(source, str | os.PathLike):
             self.path = Path(source)
             self._made = _Made()
-            proto = read_model(self.path)
-            self._made.graph = Graph(proto)
-            self.session = self._open(self._made.graph.with_outputs(()), external=has_external_data(proto))
+            self._made.graph = Graph(read_model(self.path))
+            self.session = self._open(self._made.graph.with_outputs(()))
         elif is_session(source):
             if providers is not None:
                 raise Problem("providers", "a session has its own", hint="give a path, or leave providers out")
@@ -244,7 +243,7 @@ class OnnxRunner(Runner):
         """
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
-        session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names), external=True)
+        session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names))
         found = dict(zip(names, _called(session, names, _padded(feeds, rows)), strict=True))
         return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
 
@@ -374,15 +373,15 @@ class OnnxRunner(Runner):
                     self.graph.check(name)
                 while len(kept) >= MOST_SESSIONS:
                     kept.pop(next(iter(kept)))
-                kept[extra] = self._open(self.graph.with_outputs(extra), external=True)
+                kept[extra] = self._open(self.graph.with_outputs(extra))
             return kept[extra]
 
-    def _open(self, content: bytes, external: bool) -> Any:
+    def _open(self, content: bytes) -> Any:
         runtime = require("onnxruntime", extra="onnxruntime")
         path = self.path or getattr(getattr(self, "session", None), "_model_path", None)
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # what goes wrong is raised, and need not be printed as well
-        if external and path is not None:
+        if path is not None:
             options.add_session_config_entry(FOLDER, str(Path(path).resolve().parent))
         given = getattr(self, "session", None)
         chosen = (

@@ -124,11 +124,8 @@ class Tokens(Task):
         if labels is None:
             return None
         if tuple(labels.shape) != shape or not _is_integral(labels):
-            last = tuple(labels.shape) == (output[0], output[2])
-            hint = "the tokens seem to be last; return logits.transpose(1, 2)" if last else ""
-            hint = "convert them to integers" if tuple(labels.shape) == shape else hint
             expected = f"integers of shape (N, {shape[1]}), one label per token"
-            raise Problem("labels", kind_of(labels), expected=expected, hint=hint)
+            raise Problem("labels", kind_of(labels), expected=expected, hint="the model returns logits (N, T, V)")
         xp = namespace(labels)
         return xp.astype(labels, xp.int64)
 
