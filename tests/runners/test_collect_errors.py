@@ -160,10 +160,7 @@ def test_arguments_of_the_wrong_type_are_named(x: Tensor) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_module_is_answered_with_those_that_have_weights(x: Tensor) -> None:
-    with pytest.raises(ValueError, match="hidden") as caught:
-        collect(net(), x, features="zzz", progress=False)
-    assert "relu" not in str(caught.value)
+def test_an_unknown_module_is_answered_with_similar_ones(x: Tensor) -> None:
     with pytest.raises(ValueError, match="'hidden'"):
         collect(net(), x, features="hiden", progress=False)
 

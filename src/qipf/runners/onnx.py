@@ -21,7 +21,7 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.data.batches import INPUTS, Batch, InputSpec, shape_text
 from qipf.runners.features import Candidate, FeatureSpec
-from qipf.runners.onnx_graph import Graph, LogitsAt, corner, has_external_data, in_rows, read_model
+from qipf.runners.onnx_graph import Graph, LogitsAt, corner, in_rows, read_model
 from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
 
 TYPES = {
@@ -74,9 +74,8 @@ class OnnxRunner(Runner):
         if isinstance(source, str | os.PathLike):
             self.path = Path(source)
             self._made = _Made()
-            proto = read_model(self.path)
-            self._made.graph = Graph(proto)
-            self.session = self._open(self._made.graph.with_outputs(()), external=has_external_data(proto))
+            self._made.graph = Graph(read_model(self.path))
+            self.session = self._open(self._made.graph.with_outputs(()))
         elif is_session(source):
             if providers is not None:
                 raise Problem("providers", "a session has its own", hint="give a path, or leave providers out")
@@ -244,7 +243,7 @@ class OnnxRunner(Runner):
         """
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
-        session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names), external=True)
+        session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names))
         found = dict(zip(names, _called(session, names, _padded(feeds, rows)), strict=True))
         return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
 
@@ -279,12 +278,8 @@ class OnnxRunner(Runner):
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
         """Return the input of the layer that makes the logits, if it has one row per prediction.
 
-        Logits of one input that come from several positions, such as one per token, have no such row.
-
-        Args:
-            at: The tensor with the logits.
-            feeds: The inputs by name.
-            maps: Also look for a convolution, as for pixels.
+        Logits of one input that come from several positions, such as one per token, have no such row. If `maps`, also
+        look for a convolution, as for pixels.
         """
         logits, graph = at.tensor, self.find_graph()
         names = [] if graph is None else list(graph.head_inputs(logits))
@@ -321,8 +316,7 @@ class OnnxRunner(Runner):
     def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
         """Return the inputs of a batch by name as arrays; inputs of a perturbed batch may be tensors."""
         named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
-        feeds = {one.name: np.asarray(to_numpy(named[one.name])) for one in self.inputs}
-        return {one.name: feeds[one.name].astype(one.dtype, copy=False) for one in self.inputs}
+        return {one.name: np.asarray(to_numpy(named[one.name])).astype(one.dtype, copy=False) for one in self.inputs}
 
     def _named(self, inputs: Any, number: int) -> list[tuple[InputSpec, Any]]:
         """Return every input of the model with its values."""
@@ -379,15 +373,15 @@ class OnnxRunner(Runner):
                     self.graph.check(name)
                 while len(kept) >= MOST_SESSIONS:
                     kept.pop(next(iter(kept)))
-                kept[extra] = self._open(self.graph.with_outputs(extra), external=True)
+                kept[extra] = self._open(self.graph.with_outputs(extra))
             return kept[extra]
 
-    def _open(self, content: bytes, external: bool) -> Any:
+    def _open(self, content: bytes) -> Any:
         runtime = require("onnxruntime", extra="onnxruntime")
         path = self.path or getattr(getattr(self, "session", None), "_model_path", None)
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # what goes wrong is raised, and need not be printed as well
-        if external and path is not None:
+        if path is not None:
             options.add_session_config_entry(FOLDER, str(Path(path).resolve().parent))
         given = getattr(self, "session", None)
         chosen = (
@@ -483,23 +477,19 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     found, name = f"batch {number}: input {to.name!r}", to.dtype
     if name is None:
         raise Problem("data", f"{found} takes strings or sequences", hint="only tensors of numbers are supported")
-    hint = "convert it first"
-    if array.dtype.kind not in "biuf":
-        raise Problem("data", f"{found} takes {name}, and the data has {array.dtype}", hint=hint)
-    _check_shape(array, to, found)
-    if array.dtype == name:
-        return array
     wrong = (
-        (name.kind == "f" and array.dtype == np.uint8)
+        array.dtype.kind not in "biuf"
+        or (name.kind == "f" and array.dtype == np.uint8)
         or (name.kind in "iu" and array.dtype.kind == "f")
         or (name.kind == "b" and array.dtype.kind != "b")
     )
     if wrong:
         scale = f"scale it as the model was trained, for instance x.astype('{name}') / 255"
-        kind = "true or false" if name.kind == "b" else f"integers ({name})" if name.kind in "iu" else name
-        raise Problem(
-            "data", f"{found} takes {kind}, and the data has {array.dtype}", hint=scale if name.kind == "f" else hint
-        )
+        hint = scale if name.kind == "f" else "convert it first"
+        raise Problem("data", f"{found} takes {name}, and the data has {array.dtype}", hint=hint)
+    _check_shape(array, to, found)
+    if array.dtype == name:
+        return array
     if name.kind in "iu" and array.size:
         limits, low, high = np.iinfo(name), array.min(), array.max()
         if int(low) < limits.min or int(high) > limits.max:

@@ -73,11 +73,7 @@ class LogitsAt(NamedTuple):
 
 
 class Graph:
-    """The graph of a model.
-
-    Args:
-        model: A `ModelProto` of `read_model`.
-    """
+    """The graph of a `ModelProto` of `read_model`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -100,8 +96,7 @@ class Graph:
         """Raise Problem with similar names if there is no such tensor, or if it is constant."""
         if name in self._maker and name not in self._constant:
             return
-        known = self.tensors
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[-3:]
+        near = difflib.get_close_matches(name, self.tensors, n=3, cutoff=0.0)
         raise Problem(
             "layers", f"the ONNX model has no tensor {name!r} that depends on the inputs",
             hint=f"did you mean {' or '.join(map(repr, near))}?",
@@ -278,11 +273,6 @@ def read_model(source: Path | bytes) -> Any:
     return model
 
 
-def has_external_data(model: Any) -> bool:
-    """Return True if some weights are in other files."""
-    return any(_is_external(tensor) for tensor in _tensors(model))
-
-
 def _content(path: Path) -> bytes:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -298,7 +288,7 @@ def _content(path: Path) -> bytes:
 def _check_files(model: Any, name: str, folder: Path | None) -> None:
     """Raise Problem if weights are in files outside the folder of the model, also by links."""
     for tensor in _tensors(model):
-        if not _is_external(tensor):
+        if tensor.data_location != 1 and not tensor.external_data:
             continue
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         if folder is None:
@@ -361,7 +351,3 @@ def _tensors(model: Any) -> Iterator[Any]:
     for training in model.training_info:
         for graph in (training.initialization, training.algorithm):
             yield from graph.initializer
-
-
-def _is_external(tensor: Any) -> bool:
-    return tensor.data_location == 1 or len(tensor.external_data) > 0

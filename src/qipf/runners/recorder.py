@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -397,7 +397,12 @@ class _Holds:
     def restore(self) -> None:
         """Restore the random states if they are held."""
         if self.states is not None:
-            _restore_random(self.states)
+            ours, numpy_state, python_state, cuda = self.states
+            torch.set_rng_state(ours)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
+            if cuda is not None:
+                torch.cuda.set_rng_state_all(cuda)
         self.states = None
 
 
@@ -406,33 +411,19 @@ _SEEDING = threading.RLock()
 
 
 @contextmanager
-def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
-    """Switch to evaluation mode without gradients, and restore the model and all random states at the end.
+def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
+    """Switch to evaluation mode without gradients, and restore the model, if any, and all random states at the end.
 
     Several threads may do so with one model, or with models that share modules: the first one saves the state and the
-    last one restores it.
-
-    Args:
-        model: The module to run.
-        eager: Run compiled parts uncompiled, because hooks do not fire inside compiled graphs.
+    last one restores it. If `eager`, compiled parts run uncompiled, because hooks do not fire inside compiled graphs.
     """
-    modules = list(model.modules())
+    modules = [] if model is None else list(model.modules())
     _HOLDS.enter(modules, eager)
     try:
-        with torch.no_grad():  # not inference_mode: caches of the model stay trainable
+        with nullcontext() if model is None else torch.no_grad():  # not inference_mode: caches stay trainable
             yield
     finally:
         _HOLDS.leave(modules, eager)
-
-
-@contextmanager
-def random_held() -> Iterator[None]:
-    """Restore all random states at the end."""
-    _HOLDS.enter([], False)
-    try:
-        yield
-    finally:
-        _HOLDS.leave([], False)
 
 
 @contextmanager
@@ -456,14 +447,6 @@ def _random_states() -> tuple[Any, ...]:
     return torch.get_rng_state(), np.random.get_state(), random.getstate(), cuda  # noqa: NPY002 - the user's, not ours
 
 
-def _restore_random(states: tuple[Any, ...]) -> None:
-    torch.set_rng_state(states[0])
-    np.random.set_state(states[1])  # noqa: NPY002
-    random.setstate(states[2])
-    if states[3] is not None:
-        torch.cuda.set_rng_state_all(states[3])
-
-
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Return every submodule under each of its names, including those inside compiled parts."""
     return {
@@ -477,18 +460,13 @@ def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
     """Return the module with this name.
 
     Raises:
-        Problem: There is none; it suggests similar names, or the last modules with weights.
+        Problem: There is none; it suggests similar names.
     """
     if name in modules:
         return modules[name]
-    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
-    if near:
-        hint = f"similar names are {', '.join(map(repr, near))}"
-    else:
-        heavy = [(key, module) for key, module in modules.items() if any(True for _ in module.parameters(False))]
-        shown = ", ".join(f"{key!r} ({type(module).__name__})" for key, module in (heavy or list(modules.items()))[-6:])
-        hint = f"its last modules{' with weights' if heavy else ''} are {shown}" if shown else "it has no modules"
-    raise Problem("features", f"the model has no module {name!r}", hint=f"{hint}; model.named_modules() lists all")
+    near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"
+    hint = f"the nearest names are {near}; model.named_modules() lists all"
+    raise Problem("features", f"the model has no module {name!r}", hint=hint)
 
 
 def type_name(module: nn.Module) -> str:

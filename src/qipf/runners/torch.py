@@ -28,7 +28,6 @@ from qipf.runners.recorder import (
     is_output,
     is_signal,
     named_modules,
-    random_held,
     untouched,
     watching,
 )
@@ -88,7 +87,7 @@ class TorchRunner(Runner):
 
     def peeking(self) -> AbstractContextManager[None]:
         """Return a context that restores all random states."""
-        return random_held()
+        return untouched(None, eager=False)
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -205,13 +204,7 @@ def gather(
 ) -> tuple[Outputs, list[int]]:
     """Return the rows that a task samples from parts, and the index of each input in the user's data.
 
-    Args:
-        task: The task.
-        found: The parts.
-        draw: The random numbers of the sample.
-        store: The device of the rows; None to keep theirs.
-        rows: The number of inputs, if it is known.
-        half: Keep floating-point numbers in bfloat16.
+    The arguments from `store` on are those of `Columns`.
     """
     whole = next(gathered(task, found, draw, store=store, rows=rows, half=half), None)
     if whole is None:
@@ -340,20 +333,12 @@ def _check_features(part: Part, spec: FeatureSpec) -> None:
     """Raise Problem for the first row whose features are NaN or infinite."""
     values = part.features[f"layer:{spec}"]
     xp = namespace(values)
-    if bool(xp.all(xp.isfinite(values))):
-        return
-    bad = ~np.isfinite(to_numpy(values)).reshape(part.batch.rows, -1).all(axis=1)
-    for given in (*part.batch.args, *part.batch.kwargs.values()):
-        if is_array(given) and len(given.shape) and not np.isfinite(found := to_numpy(given)).all():
-            wrong = ~np.isfinite(found).reshape(len(found), -1).all(axis=1)
-            raise Problem(
-                "data", "NaN or infinite values in the inputs", row=int(part.batch.numbers[int(np.argmax(wrong))]),
-                hint="remove or repair such rows first",
-            )  # fmt: skip
-    raise Problem(
-        "features", f"{str(spec)!r} gives NaN or infinite values", row=int(part.batch.numbers[int(np.argmax(bad))]),
-        hint="name another module as features, or run the model in single precision",
-    )  # fmt: skip
+    if not bool(xp.all(xp.isfinite(values))):
+        bad = ~np.isfinite(to_numpy(values)).reshape(part.batch.rows, -1).all(axis=1)
+        raise Problem(
+            "features", f"{str(spec)!r} gives NaN or infinite values", row=int(part.batch.numbers[int(np.argmax(bad))]),
+            hint="check this input, name another module as features, or run the model in single precision",
+        )  # fmt: skip
 
 
 class Columns:
@@ -374,25 +359,21 @@ class Columns:
         """The number of appended numbers."""
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
-        """Append rows.
-
-        Args:
-            rows: The rows of a batch, or of a part of it.
-            first: The number of inputs before this batch.
-            batch: The batch.
-        """
+        """Append the rows of a batch, or of a part of it, before which there are `first` inputs."""
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
         self.size += sum(math.prod(values.shape) for values in found.values())
         self._seen = first + batch.rows
         if not self._kept:
-            self._kept = {name: _Rows(name, self._expected(len(rows), batch.rows)) for name in found}
+            expected = (self._inputs or 0) * (len(rows) // max(1, batch.rows))
+            self._kept = {name: _Rows(name, expected) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
             found = f"batch {batch.number}: {name} are in some batches but not in others"
             raise Problem("data", found, hint="give them in all or in none")
         if all(isinstance(values, np.ndarray) or self._is_home(values) for values in found.values()):
-            self._append(found)
+            for name, values in found.items():
+                self._kept[name].append(values)
             return
         self._waiting.append(found)
         self._bytes += sum(values.nbytes for values in found.values())
@@ -411,9 +392,6 @@ class Columns:
             columns.pop("logits"), **columns, layers=layers, summary=kept, task=task.name, inputs=inputs
         )
 
-    def _expected(self, rows: int, inputs: int) -> int:
-        return 0 if self._inputs is None else self._inputs * (rows // max(1, inputs))
-
     def _moved(self, values: Array) -> Array:
         if not self._half:
             return values
@@ -426,17 +404,12 @@ class Columns:
         return self._store is None or values.device == _device(self._store)
 
     def _flush(self) -> None:
-        import_torch = sys.modules.get("torch")
-        for name in self._waiting[0] if self._waiting and import_torch is not None else ():
+        for name in self._waiting[0] if self._waiting else ():
             given = [columns[name] for columns in self._waiting]
-            joined = given[0] if len(given) == 1 else import_torch.cat(given)  # pyright: ignore
+            joined = given[0] if len(given) == 1 else namespace(given[0]).concat(given)
             self._kept[name].append(joined.to(_device(self._store)))
         self._waiting.clear()
         self._bytes = 0
-
-    def _append(self, found: dict[str, Array]) -> None:
-        for name, values in found.items():
-            self._kept[name].append(values)
 
 
 class _Rows:
@@ -452,11 +425,8 @@ class _Rows:
         if self._buffer is None:
             self._buffer = self._empty(xp, max(self._expected, stop), values)
         if tuple(self._buffer.shape[1:]) != tuple(values.shape[1:]):
-            found, expected = (
-                f"rows of shape {tuple(values.shape[1:])}",
-                f"rows of shape {tuple(self._buffer.shape[1:])}",
-            )
-            raise Problem(self._name, found, expected=f"{expected}, as in the batches before")
+            expected = f"{tuple(self._buffer.shape[1:])}, as in the batches before"
+            raise Problem(self._name, f"rows of shape {tuple(values.shape[1:])}", expected=expected)
         if stop > self._buffer.shape[0]:
             larger = self._empty(xp, max(2 * self._buffer.shape[0], stop), values)
             larger[: self._count] = self._buffer[: self._count]
@@ -482,9 +452,6 @@ def _flat(rows: Outputs) -> dict[str, Array]:
 
 
 def _device(store: Any) -> torch.device:
-    import torch
+    from qipf.runners.torch import as_device  # there are tensors, so that torch is there
 
-    try:
-        return torch.device(store)
-    except (RuntimeError, TypeError):
-        raise Problem("store", f"{store!r}", expected="a device such as 'cpu' or 'cuda:0'") from None
+    return as_device("store", store)

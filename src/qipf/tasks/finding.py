@@ -10,7 +10,7 @@ from qipf.arrays import Array, namespace
 from qipf.tasks.classes import Classes, Labels, Numbers
 from qipf.tasks.outputs import kind_of, zeros_and_ones
 from qipf.tasks.pixels import Pixels
-from qipf.tasks.task import FORMS, Task, squeezed
+from qipf.tasks.task import FORMS, Task
 from qipf.tasks.tokens import Tokens
 
 TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Labels, Tokens, Pixels, Numbers)}
@@ -70,12 +70,6 @@ def find_task(
             return kind()
     if labels is None:
         raise Problem("model", f"an output of shape {shape}", hint=FORMS)
-    if len(shape) == 4:
-        return Pixels()  # its check reports what is wrong with the labels
-    if len(squeezed(labels).shape) == 1:
-        return Classes()
-    if len(shape) == 2 and tuple(labels.shape[1:]) == shape[1:]:
-        return Labels()  # whose check names the row that is neither 0 nor 1
     sizes = ", ".join(map(str, shape[1:]))
     raise Problem("labels", f"{kind_of(labels)} for an output (N, {sizes})", hint=FORMS)
 

@@ -305,12 +305,7 @@ def predicted_classes(logits: Array) -> Array:
 
 
 def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem for the first label that is neither 0 nor 1.
-
-    Args:
-        labels: (N,) array of any library.
-        numbers: The index of each row in the user's data; None to count from 0.
-    """
+    """Raise Problem for the first label (N,) that is neither 0 nor 1; `numbers` are the rows in the user's data."""
     if zeros_and_ones(labels) or labels.shape[0] == 0 or is_traced(labels):
         return
     values = to_numpy(labels)
@@ -344,14 +339,11 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
         return
     if columns < 2 or labels.shape[0] == 0 or is_traced(labels):
         return
-    if compat.is_jax_array(labels):
-        labels = np.asarray(labels)  # under jax.jit even operations on known values are traced
-    xp = namespace(labels)
-    integral = xp.isdtype(labels.dtype, ("integral", "bool"))
-    if xp.isdtype(labels.dtype, "bool") or (integral and int(xp.min(labels)) >= 0 and int(xp.max(labels)) < columns):
-        return
     values = to_numpy(labels)
+    integral = values.dtype.kind in "biu"
     bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is bad as well
+    if integral and not bad.any():
+        return
     row = int(np.argmax(bad))
     expected = f"classes from 0 to {columns - 1}, integers, because there are {columns} logits"
     hint = "classes are counted from 0"

@@ -72,21 +72,13 @@ class Perturber:
 
         The built-in ones make `draws` copies and each function half as many in addition. If there are no built-in ones,
         the functions share `draws` copies. The list is empty if the inputs cannot be perturbed.
-
-        Args:
-            inputs: Of the first batch.
-            draws: Perturbed copies per input.
         """
         if self._builtin and self._forms(self._tensors(inputs)):
             return [None] * draws + max(1, draws // 2) * list(self._own)
         return [self._own[number % len(self._own)] for number in range(max(draws, len(self._own)) if self._own else 0)]
 
     def __call__(self, inputs: Any, own: Perturb | None = None) -> Any:
-        """Return one perturbed copy of the inputs of a batch.
-
-        Args:
-            inputs: Of the batch.
-            own: The function that makes the copy; None for the built-in perturbations.
+        """Return one perturbed copy of the inputs of a batch, by a function of the user or the built-in perturbations.
 
         Raises:
             Problem: There is no built-in perturbation for them.

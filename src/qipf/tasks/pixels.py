@@ -14,10 +14,11 @@ import numpy as np
 from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, colours_last, is_array
+from qipf.data.batches import Batch, colours_last
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import Method, Outputs, Scored, kind_of
-from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
+from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task, as_tensor
+from qipf.tasks.views import is_image
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,12 +151,10 @@ class Pixels(Task):
 
     def arranged(self, logits: Array) -> Tensor:
         """Return the logits as a tensor (N, C, H, W)."""
-        import torch
-
         if len(logits.shape) != 4:
             found = f"an output of shape {tuple(logits.shape)}"
             raise Problem("model", found, expected="logits (N, C, H, W) for pixels", hint=FORMS)
-        return logits if isinstance(logits, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(logits))
+        return as_tensor(logits)
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
         """Return random labelled pixels; their positions are drawn once for all tiles of a batch."""
@@ -251,7 +250,7 @@ class Pixels(Task):
 
     def _part(self, found: Pass, batch: Batch, tile: Tile | None) -> Part:
         logits = self.arranged(found.logits)
-        images = [one.shape for one in (*batch.args, *batch.kwargs.values()) if is_array(one) and len(one.shape) == 4]
+        images = [one.shape for one in (*batch.args, *batch.kwargs.values()) if is_image(one)]
         sizes = {tuple(shape[axis : axis + 2]) for shape in images for axis in ((1,) if colours_last(shape) else (2,))}
         if tile is None and tuple(logits.shape[1:3]) in sizes and tuple(logits.shape[2:]) not in sizes:
             raise Problem(
@@ -307,15 +306,13 @@ def _tile(part: Part) -> Tile:
 
 def _features(part: Part) -> Tensor | None:
     """Return the map of features (N, D, h, w) of the whole tile."""
-    import torch
-
     values = part.features.get("features")
     if values is None:
         return None
     if len(values.shape) != 4:
         found = f"shape {tuple(values.shape)}"
         raise Problem("features", found, expected="a map (N, D, h, w)", hint="name another module or tensor")
-    return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    return as_tensor(values)
 
 
 def _near(positions: Tensor, tile: Tile, features: Tensor, axis: int) -> Tensor:
@@ -337,7 +334,7 @@ def _are_masks(labels: Tensor) -> bool:
     return bool(none.any()) and bool(full.any()) and bool((none | full).all())
 
 
-def cut(height: int, width: int, tile: int | None, overlap: int) -> Iterator[Tile]:
+def cut(height: int, width: int, tile: int, overlap: int) -> Iterator[Tile]:
     """Yield the tiles of an image, row by row; the whole image if it is small enough.
 
     Tiles begin at multiples of `tile - 2 * overlap`. A pixel in the core of a tile is at least `overlap` pixels away
@@ -348,8 +345,8 @@ def cut(height: int, width: int, tile: int | None, overlap: int) -> Iterator[Til
             yield Tile((rows[0], columns[0]), (rows[1], columns[1]))
 
 
-def _line(length: int, tile: int | None, overlap: int) -> list[tuple[slice, slice]]:
-    if tile is None or length <= tile:
+def _line(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:
+    if length <= tile:
         return [(slice(0, length), slice(0, length))]
     step = tile - 2 * overlap
     count = math.ceil((length - 2 * overlap) / step)
@@ -373,7 +370,7 @@ def find_images(batch: Batch) -> Array:
     Raises:
         Problem: There are none, or several.
     """
-    found = [one for one in (*batch.args, *batch.kwargs.values()) if _are_images(one)]
+    found = [one for one in (*batch.args, *batch.kwargs.values()) if is_image(one)]
     if len(found) != 1:
         raise Problem(
             "tile", f"{len(found)}", expected="one input (N, c, H, W) to cut into tiles",
@@ -386,11 +383,7 @@ def cut_batch(batch: Batch, tile: Tile) -> Batch:
     """Return the batch with its images cut to a tile."""
 
     def one(value: Any) -> Any:
-        return value[:, :, tile.seen[0], tile.seen[1]] if _are_images(value) else value
+        return value[:, :, tile.seen[0], tile.seen[1]] if is_image(value) else value
 
     kwargs = {name: one(value) for name, value in batch.kwargs.items()}
     return batch._replace(args=tuple(one(value) for value in batch.args), kwargs=kwargs)
-
-
-def _are_images(value: Any) -> bool:
-    return is_array(value) and len(value.shape) == 4

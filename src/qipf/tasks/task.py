@@ -20,6 +20,8 @@ from qipf.runners.runner import Run
 from qipf.tasks.outputs import Outputs, Scored, predicted_classes
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from qipf.tasks.perturb import Perturb, Perturber
     from qipf.tasks.pixels import Tile
 
@@ -43,11 +45,7 @@ class Part(NamedTuple):
 
 
 class Draw:
-    """The random numbers of one pass over the data.
-
-    Args:
-        seed: Of the sample.
-    """
+    """The random numbers of one pass over the data."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -200,12 +198,7 @@ class Task(ABC):
         return outputs
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return the columns of a table of scores, one row per prediction, or per image for pixels.
-
-        Args:
-            scored: One batch.
-            scorer: The scorer.
-        """
+        """Return the columns of a table of the scores of a batch, one row per prediction, or per image for pixels."""
         del scorer
         columns: dict[str, np.ndarray] = {"row": np.asarray(scored.numbers)}
         columns["predicted"] = to_numpy(scored.predicted)
@@ -221,6 +214,13 @@ class Task(ABC):
 
 FORMS = "labels are (N,) for (N, C), 0/1 or floats (N, L) for (N, L), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W)"
 """Supported outputs and their labels, for errors."""
+
+
+def as_tensor(values: Array) -> Tensor:
+    """Return an array as a tensor of torch."""
+    import torch
+
+    return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.require(values, requirements=["W", "C"]))
 
 
 def squeezed(labels: Array) -> Array:

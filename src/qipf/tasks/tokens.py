@@ -15,7 +15,7 @@ from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch, is_array
 from qipf.runners.runner import Run
 from qipf.tasks.outputs import PROBABILITIES, Outputs, Scored, kind_of, look_like_probabilities, summarise
-from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
+from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task, as_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,11 +124,8 @@ class Tokens(Task):
         if labels is None:
             return None
         if tuple(labels.shape) != shape or not _is_integral(labels):
-            last = tuple(labels.shape) == (output[0], output[2])
-            hint = "the tokens seem to be last; return logits.transpose(1, 2)" if last else ""
-            hint = "convert them to integers" if tuple(labels.shape) == shape else hint
             expected = f"integers of shape (N, {shape[1]}), one label per token"
-            raise Problem("labels", kind_of(labels), expected=expected, hint=hint)
+            raise Problem("labels", kind_of(labels), expected=expected, hint="the model returns logits (N, T, V)")
         xp = namespace(labels)
         return xp.astype(labels, xp.int64)
 
@@ -145,7 +142,7 @@ class Tokens(Task):
         if len(logits.shape) != 3 or logits.shape[2] < 2:
             found = f"an output of shape {tuple(logits.shape)}"
             raise Problem("model", found, expected="logits (N, T, V) with V of at least 2 for tokens", hint=FORMS)
-        return _tensor(logits)
+        return as_tensor(logits)
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
         """Return the tokens that count."""
@@ -170,7 +167,7 @@ class Tokens(Task):
         if part.batch.mask is None:
             rows = torch.arange(count * length, device=part.logits.device)
         else:
-            rows = (_tensor(part.batch.mask).flatten() != 0).nonzero()[:, 0].to(part.logits.device)
+            rows = (as_tensor(part.batch.mask).flatten() != 0).nonzero()[:, 0].to(part.logits.device)
         if len(rows):
             yield (rows // length, rows % length), self._rows(part, rows, None)
 
@@ -181,17 +178,17 @@ class Tokens(Task):
         mask, chosen = part.batch.mask, part.chosen
         if chosen is not None and chosen.labels is not None:
             self._check_range(part, chosen.rows, chosen.labels, chosen.limits)
-        there = torch.ones(part.logits.shape[:2], dtype=torch.bool) if mask is None else _tensor(mask) != 0
+        there = torch.ones(part.logits.shape[:2], dtype=torch.bool) if mask is None else as_tensor(mask) != 0
         if labels is None:
             return there
-        known = there.cpu() & (_tensor(labels).cpu() != self.ignore)
+        known = there.cpu() & (as_tensor(labels).cpu() != self.ignore)
         return there.cpu() & _next(known, False) if self.shifted else known
 
     def aligned(self, labels: Array | None) -> Array | None:
         """Return the labels by the position of the logits; `ignore` at the last position if they are shifted."""
         if labels is None or not self.shifted:
             return labels
-        return _next(_tensor(labels), self.ignore)
+        return _next(as_tensor(labels), self.ignore)
 
     def predicted(self, outputs: Outputs) -> Array:
         """Return the tokens with the largest logits, (M,)."""
@@ -249,15 +246,10 @@ class Tokens(Task):
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
         """Return one row per token that counts; `position` is that of the predicted token."""
-        del scorer
         counted = to_numpy(scored.counted)
         texts, positions = np.nonzero(counted)
-        columns = {"row": np.asarray(scored.numbers)[texts], "position": positions + int(self.shifted)}
-        columns["predicted"] = to_numpy(scored.predicted)[counted]
-        columns["uncertainty"] = to_numpy(scored.uncertainty)[counted]
-        if scored.labels is not None:
-            columns |= {"label": to_numpy(scored.labels)[counted], "correct": to_numpy(scored.correct)[counted]}
-        return columns
+        columns = {n: values[counted] for n, values in super().columns(scored, scorer).items() if n != "row"}
+        return {"row": np.asarray(scored.numbers)[texts], "position": positions + int(self.shifted), **columns}
 
     def _rows(self, part: Part, rows: Tensor, labels: Tensor | None) -> Outputs:
         from qipf.tasks.vocabulary import summarise_logits
@@ -266,7 +258,7 @@ class Tokens(Task):
         summary = summarise_logits(part.logits.reshape(-1, words), rows, labels, self.top)
         hidden = part.features.get("features")
         if hidden is not None:
-            hidden = _tensor(hidden)
+            hidden = as_tensor(hidden)
             if hidden.ndim != 3 or hidden.shape[:2] != part.logits.shape[:2]:
                 raise Problem(
                     "features", f"{tuple(hidden.shape)}", expected=f"shape ({count}, {length}, D), one row per token",
@@ -285,7 +277,7 @@ class Tokens(Task):
         """
         import torch
 
-        labels, mask = (None if one is None else _tensor(one) for one in (batch.labels, batch.mask))
+        labels, mask = (None if one is None else as_tensor(one) for one in (batch.labels, batch.mask))
         given = [values for values in (labels, mask) if values is not None]
         if not given or given[0].ndim != 2 or any(values.shape != given[0].shape for values in given):
             return None
@@ -349,12 +341,6 @@ def _next(values: Tensor, last: Any) -> Tensor:
     moved = values.roll(-1, 1)
     moved[:, -1:] = last
     return moved
-
-
-def _tensor(values: Array) -> Tensor:
-    import torch
-
-    return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.require(values, requirements=["W", "C"]))
 
 
 def _is_integral(values: Array) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
+from qipf.data.batches import describe
 from qipf.runners.torch import to_tensor
 
 Augment = Literal["none", "crop", "crop-flip"]
@@ -55,7 +56,7 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
     ):
         raise TypeError(
             f"{name}: expected a Split, a pair (inputs, targets) of arrays or a TensorDataset of both, got "
-            f"{_describe(parts)}; stack the examples of a loader first"
+            f"{describe(parts)}; stack the examples of a loader first"
         )
     inputs, targets = (_as_torch(part) for part in parts)
     if len(inputs) != len(targets):
@@ -71,11 +72,6 @@ def _as_torch(values: Tensor | np.ndarray) -> Tensor:
         return values
     tensor = to_tensor(values)
     return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
-
-
-def _describe(parts: Any) -> str:
-    held = ", ".join(type(part).__name__ for part in parts[:4]) if isinstance(parts, tuple | list) else ""
-    return f"{type(parts).__name__} of {len(parts)} ({held})" if held else type(parts).__name__
 
 
 def minibatches(
