@@ -17,7 +17,6 @@ from torch.nn import functional
 from qipf._common.progress import bar
 from qipf.arrays import widest_float
 from qipf.runners.recorder import seeding
-from qipf.tasks.outputs import predicted_classes
 from qipf.training.split import Augment, Split, SplitLike, as_split, minibatches
 from qipf.training.state import data_checksum, load_state, save_state
 
@@ -172,7 +171,7 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
     try:
         with torch.no_grad():
             for x, y in zip(split.inputs.split(batch_size), split.targets.split(batch_size), strict=True):
-                right += int((predicted_classes(net(x.to(device))) == y.to(device)).sum())
+                right += int((_classes(net(x.to(device))) == y.to(device)).sum())
     finally:
         net.train(training)
     return right / len(split.targets)
@@ -246,7 +245,7 @@ class _Tally:
         """Add a batch to the sums only: this is part of a recorded step, and a replay does not run Python code."""
         self.sums[0] += loss.detach().to(self.sums.dtype) * len(targets)
         if not self.regression:
-            self.sums[1] += (predicted_classes(outputs.detach()) == targets).sum()
+            self.sums[1] += (_classes(outputs.detach()) == targets).sum()
 
     def read(self) -> tuple[float, float | None]:
         loss, right = self.sums.tolist()
@@ -325,6 +324,10 @@ def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
     if outputs.ndim == 2 and outputs.shape[1] == 1:
         return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.to(outputs.dtype))
     return functional.cross_entropy(outputs, targets)
+
+
+def _classes(outputs: Tensor) -> Tensor:
+    return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
 
 
 def one_cycle(step: int, steps: int, peak: float) -> float:
