@@ -52,7 +52,7 @@ def texts() -> dict[str, Tensor]:
 
 NETWORKS: dict[str, tuple[Any, Any, str]] = {
     "lenet": (nets.LeNet, lambda: torch.rand(8, 1, 28, 28), "conv1"),
-    "vgg": (nets.VGG3, lambda: torch.rand(8, 3, 32, 32), "1.0"),
+    "vgg": (lambda: nets.build("vgg3"), lambda: torch.rand(8, 3, 32, 32), "1.0"),
     "resnet": (nets.ResNet18, lambda: torch.rand(8, 3, 32, 32), "blocks.3"),
     "texts": (Texts, texts, "blocks.layers.1"),
     "table": (
