@@ -111,7 +111,7 @@ def default(
     more = () if isinstance(perturb, bool) else _functions("perturb", perturb)
     only = _functions("perturb_only", perturb_only)
     if only and perturb is not True:
-        raise Problem("perturb_only", "perturb= was given as well", expected="one of them")
+        raise Problem("perturb_only", "perturb as well", expected="only one of the two")
     if features is not None and (not isinstance(features, str) or not features):
         raise Problem("features", f"{features!r}", expected="the name of a module, for instance 'layer4@2x2', or None")
     check_whole("seed", seed, 0)

@@ -130,7 +130,7 @@ class Twin(Mixture):
         labels = to_numpy(data.labels)
         warn_of_missing_classes(labels, columns, stacklevel=5)
         if data.rows < LEAST_PER_CLASS * max(2, columns):
-            expected = f"{LEAST_PER_CLASS} per class or more for a twin"
+            expected = f"at least {LEAST_PER_CLASS} inputs per class for a twin"
             raise Problem("data", f"{data.rows} inputs for {max(2, columns)} classes", expected=expected)
         views = self._tried(start, data)
         held = _held_out(labels, self.seed)
@@ -144,8 +144,8 @@ class Twin(Mixture):
                 seconds = self.epochs * epoch_seconds(learner, split, rows)
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
                 print(
-                    f"note: a twin behind {cut.split!r}: about {seconds:.0f} s to fit, "
-                    f"{cut.share:.0%} of a pass more for each input, {megabytes:.2g} MB in the file",
+                    f"note: twin split after {cut.split!r}: about {seconds:.0f} s to fit, "
+                    f"{cut.share:.0%} of a pass extra to score an input, {megabytes:.2g} MB in the file",
                     file=sys.stderr,
                 )
             half.learn(True)
@@ -182,10 +182,10 @@ class Twin(Mixture):
         from qipf.runners.halves import split_network
 
         if start.task.name != "classes":
-            raise Problem("task", f"{start.task.name} have no twin", expected="one class per input")
+            raise Problem("task", start.task.name, expected="one class per input for a twin")
         cut, half = split_network(start.runner, start.first, self.split, self.depth)
         if any(one.element_size() < 4 for one in half.parameters()):
-            raise Problem("model", "it is in half precision", hint="fit the twin to model.float()")
+            raise Problem("model", "the model is in half precision", hint="fit the twin to model.float()")
         generator = torch.Generator(start.runner.device).manual_seed(self.seed)
         change = start.task.perturber(generator, own, builtin=builtin)
         ways = change.ways(start.first.first(2).inputs, 2)

@@ -97,7 +97,7 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
     if not views:
         return run
     if task.name != "classes":
-        raise Problem("views", f"predictions of {task.name} have no views", hint="leave views out")
+        raise Problem("views", f"not supported for {task.name}", hint="leave views out")
 
     def every(batch: Batch) -> Pass:
         found = run(batch)
