@@ -270,3 +270,41 @@ def test_the_weights_make_labels_most_likely() -> None:
         return logs[:100].mean() + logs[100:].mean()
 
     assert likelihood(found) > max(map(likelihood, grid)) - 1e-4
+
+
+def test_a_checkpoint_of_another_network_is_refused(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        start = begin(Residual().eval(), data)
+        twin = qipf.Twin(epochs=1)
+        if seed == 1:
+            twin.fit_from(start, checkpoint=tmp_path / "twin.state", progress=False)
+        else:
+            with pytest.raises(ValueError, match="identity"):
+                twin.fit_from(start, checkpoint=tmp_path / "twin.state", progress=False)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 3, 1, 1)])
+def test_logits_of_other_shapes(shape: tuple[int, ...], data: tuple[Tensor, Tensor]) -> None:
+    images, labels = data
+    layers = nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Linear(16, 1 if len(shape) == 1 else 3)
+    net = nn.Sequential(*layers, _Reshape(shape)).eval()
+    given = images, labels % 2 if len(shape) == 1 else labels
+    twin = qipf.Twin(split="1", epochs=1).fit(net, given, progress=False)
+    assert twin.score(net, images[:5], progress=False).shape == (5,)
+
+
+class _Reshape(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(self.shape)
+
+
+def test_a_function_of_the_user_may_work_in_place(net: Residual, data: tuple[Tensor, Tensor]) -> None:
+    images = data[0].clone()
+    fit = {"effort": "quick", "size": 200, "progress": False}
+    qipf.default(net, (images, data[1]), perturb=lambda x, _: x.mul_(0.5), **fit)
+    assert torch.equal(images, data[0])

@@ -132,7 +132,8 @@ class SecondHalf(nn.Module):
             self._follow(state)
         self._state.set({name: list(calls) for name, calls in state.items()})
         try:
-            return find_values(self.network(*args, **kwargs))
+            values = find_values(self.network(*args, **kwargs))
+            return values.reshape(values.shape[0], -1)
         finally:
             self._state.set({})
 

@@ -115,10 +115,12 @@ def default(
     if features is not None and (not isinstance(features, str) or not features):
         raise Problem("features", f"{features!r}", expected="the name of a module, for instance 'layer4@2x2', or None")
     check_whole("seed", seed, 0)
+    check_whole("size", 1 if size is None else size, 1)
     if isinstance(data, Outputs):
         given = {"perturb": perturb is not True, "perturb_only": bool(only), "size": size is not None,
                  "memory": memory != MEMORY, "device": device is not None,
-                 "batch_size": batch_size is not None}  # fmt: skip
+                 "batch_size": batch_size is not None, "split": split is not None,
+                 "checkpoint": checkpoint is not None}  # fmt: skip
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise Problem(names, "for inputs only, and data are outputs, which are taken as they are")
@@ -126,8 +128,13 @@ def default(
     if model is None:
         raise Problem("model", "None", expected="a model", hint="without one, give Outputs with features and labels")
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
-    if effort != "thorough" and (split is not None or checkpoint is not None):
-        raise Problem("split" if split else "checkpoint", "only a twin has one", hint='give effort="thorough", too')
+    for name, is_given in (
+        ("split", split is not None),
+        ("checkpoint", checkpoint is not None),
+        ("depth", depth != 0.5),
+    ):
+        if is_given and effort != "thorough":
+            raise Problem(name, "only a twin has one", hint='pass effort="thorough" as well')
     if start.task.name != "classes" and effort != "standard":
         raise Problem("effort", f"{start.task.name} have one way to fit", hint="leave effort out")
     kind = start.task.probe
@@ -158,6 +165,8 @@ def _try_twin(
 
     if not read["perturb"] and not read["own"]:
         return start, "it learns from perturbed inputs, and perturb is False"
+    if features is not None:
+        start.runner.parse(features)  # raises before the twin is trained
     try:
         twin.prepared(start, read["own"], read["perturb"])
         if not start.source.indexed:  # it may be one that can be read only once

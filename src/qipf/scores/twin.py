@@ -96,7 +96,8 @@ class Twin(Mixture):
         """Fit to a torch module and labelled inputs, as `Scorer.fit` does; `Outputs` do not suffice."""
         if model is None or data is None or isinstance(data, Outputs):
             raise Problem("data", "a twin learns from inputs", hint="give a torch module and (inputs, labels)")
-        del features
+        if features is not None:
+            raise Problem("features", f"{features!r}", hint="a twin finds what it reads; name the split instead")
         return self.fit_from(begin(model, data, task=task, device=device, batch_size=batch_size), progress=progress)
 
     def fit_from(
@@ -149,9 +150,11 @@ class Twin(Mixture):
                     file=sys.stderr,
                 )
             half.learn(True)
+            identity = "" if checkpoint is None else f"{cut.split} {len(own)} {perturb} {learner.identity()}"
             train(
                 learner, split, epochs=self.epochs, batch_size=rows, learning_rate=self.learning_rate,
-                weight_decay=0.02, seed=self.seed, device=start.runner.device, checkpoint=checkpoint, progress=progress,
+                weight_decay=0.02, seed=self.seed, device=start.runner.device, checkpoint=checkpoint, identity=identity,
+                progress=progress,
             )  # fmt: skip
         half.learn(False)
         weights = half.weights()

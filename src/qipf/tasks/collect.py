@@ -18,7 +18,7 @@ from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch, Source, is_array
 from qipf.runners.features import FeatureSpec
 from qipf.runners.loading import open_model
-from qipf.runners.runner import Run, Runner
+from qipf.runners.runner import Run, Runner, check_single
 from qipf.tasks.classes import Classes, warn_of_missing_classes
 from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs, TokenSummary
@@ -309,6 +309,8 @@ def collect_augmented(
         draw, store = Draw(seed), None if best else "cpu"
         outputs, numbers = gather(task, every(), draw, store=store, rows=expected, half=best)
     outputs = task.finished(outputs, numbers, None, seed)
+    if best and not task.raw:
+        check_single(outputs.logits)
     if best:
         warn_of_missing_classes(outputs.labels, outputs.logits.shape[1], stacklevel=4)
         groups = np.concatenate([np.tile(np.arange(*ends), copies) for ends in pairwise(np.cumsum([0, *sizes]))])

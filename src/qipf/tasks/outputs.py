@@ -312,7 +312,7 @@ def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
     row = int(np.argmax((values != 0) & (values != 1)))
     raise Problem(
         "labels", f"{values[row]}", expected="0 or 1 for a one-logit model", row=_number(row, numbers),
-        hint="the targets of a regression are floating-point numbers: labels.astype('float64')",
+        hint="number the two classes 0 and 1, or pass task='numbers' and floating-point targets for a regression",
     )  # fmt: skip
 
 
@@ -332,7 +332,7 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
         kind = {"U": "strings", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))
         raise Problem(
             "labels", kind, expected="classes as integers from 0, or targets as floating-point numbers",
-            hint="convert them first, for instance by numpy.unique(labels, return_inverse=True)[1]",
+            hint="number the classes in the order of the model's outputs, from 0",
         )  # fmt: skip
     if len(labels.shape) != 1:
         _check_columns(labels, columns, task)
@@ -346,9 +346,9 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
         return
     row = int(np.argmax(bad))
     expected = f"classes from 0 to {columns - 1}, integers, because there are {columns} logits"
-    hint = "classes are counted from 0"
+    hint = "number the classes from 0, and leave out inputs without a class"
     if not integral:
-        hint = f"convert them to integers; a regression with {columns} outputs has targets (N, {columns})"
+        hint = f"pass integers; a regression with {columns} outputs has targets (N, {columns})"
     found = f"{values[row]} ({values.dtype})" if not integral else f"{values[row]}"
     raise Problem("labels", found, expected=expected, row=_number(row, numbers), hint=hint)
 

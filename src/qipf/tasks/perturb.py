@@ -29,12 +29,14 @@ built-in perturbation.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from qipf._common.errors import Problem
 from qipf.data.batches import colours_last, describe, is_array
@@ -84,7 +86,8 @@ class Perturber:
             Problem: There is no built-in perturbation for them.
         """
         if own is not None:
-            return _restored(own(self._tensors(inputs, plain=True), self._generator), inputs, plain=True)
+            given = tree_map(copy.deepcopy, self._tensors(inputs, plain=True))  # it may work in place
+            return _restored(own(given, self._generator), inputs, plain=True)
         given = self._tensors(inputs)
         parts = _parts(given)
         changed = {key: self._changed(key, form, parts) for key, form in self._forms(given).items()}

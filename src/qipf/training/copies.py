@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -45,7 +47,7 @@ def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, prog
     shape = tuple(start.runner.output_shape(first))
     batches = []
     for batch in track(start.runner.batches(source), "reading the inputs", total=source.count, show=progress):
-        labels = start.task.check(batch, (batch.rows, *shape[1:]))
+        labels = start.task.check(batch, (batch.rows, *(shape[1:] or (1,))))
         if labels is None:
             raise Problem("data", f"batch {batch.number} has no labels", hint="give (inputs, labels)")
         batches.append(batch._replace(labels=labels))
@@ -96,6 +98,15 @@ class CopyLearner(nn.Module):
         if is_image(data.inputs):  # the range of values, which must not depend on interruptions
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
+
+    def identity(self) -> str:
+        """Return a digest of the inputs and of the weights that the copy starts from, for its checkpoint."""
+        found = hashlib.sha256()
+        for values in (*self.copy.weights().values(), *tree_leaves((self._data.args, dict(self._data.kwargs)))):
+            if isinstance(values, Tensor):
+                values = values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            found.update(values.tobytes() if isinstance(values, np.ndarray) else repr(values).encode())
+        return found.hexdigest()
 
     @property
     def device(self) -> torch.device:

@@ -55,6 +55,7 @@ def train(
     seed: int = 0,
     device: str | torch.device | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    identity: str = "",
     on_step: Callable[[int, nn.Module], None] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     cuda_graph: bool = False,
@@ -83,6 +84,7 @@ def train(
         checkpoint: A file that is written after every epoch. If it exists, training continues from it to the weights
             that an uninterrupted run gives; the file of a finished run only restores its weights. Callbacks are called
             only for the steps that are still taken.
+        identity: Whatever else the run depends on; a checkpoint with a different one is refused.
         on_step: Called as `on_step(steps done, net)` after every step.
         on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
         cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network
@@ -109,7 +111,7 @@ def train(
     settings: dict[str, Any] = {
         "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "schedule": schedule,
         "weight_decay": weight_decay, "optimizer": optimizer, "augment": augment, "seed": seed,
-        "data": data_checksum(split) if path is not None else None,
+        "data": data_checksum(split) if path is not None else None, **({"identity": identity} if identity else {}),
     }  # fmt: skip
     inputs, targets = split.inputs.to(target), split.targets.to(target)
     steps = math.ceil(len(inputs) / batch_size)
