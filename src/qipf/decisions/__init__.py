@@ -1,1 +1,1 @@
-"""From a score to a decision: probabilities of error, thresholds that keep a promise, prediction sets, a monitor."""
+"""Turn scores into decisions: probabilities of error, guaranteed thresholds, prediction sets and a monitor."""

@@ -1,10 +1,10 @@
-"""Estimate the accuracy of live predictions without labels, as the mean of one number per prediction.
+"""Estimate the accuracy of live predictions without labels, as the mean of one value per prediction.
 
 * "probability": one minus the probability of error, from the score.
-* "atc": 1 if the score is below a threshold, and 0 otherwise; the share of held-out predictions below the threshold is
-  their accuracy (average thresholded confidence; Garg et al., 2022).
+* "atc": 1 if the score is below a threshold and 0 otherwise; the threshold is set so that the fraction of held-out
+    predictions below it equals their accuracy (average thresholded confidence; Garg et al., 2022).
 * "confidence": the largest softmax probability (average confidence; Hendrycks and Gimpel, 2017).
-* "difference": the accuracy on held-out data plus the change of the average confidence (Guillory et al., 2021).
+* "difference": the accuracy on held-out data plus the change in average confidence (Guillory et al., 2021).
 * "posterior": the probability of the predicted class in the posterior of the scorer.
 """
 
@@ -38,7 +38,7 @@ def confidences(outputs: Outputs) -> np.ndarray:
 
 
 def per_prediction(scorer: Scorer, outputs: Outputs, facts: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """Return the estimates that need more than scores, one number per prediction each."""
+    """Return the estimates that need more than the scores, each with one value per prediction."""
     sure = confidences(outputs)
     found = {"confidence": sure, "difference": sure + facts["accuracy"] - facts["confidence"]}
     if hasattr(scorer, "posterior"):

@@ -25,7 +25,7 @@ def check_scorer(scorer: Any) -> None:
 
 
 def check_independent(scorer: Any) -> None:
-    """Raise Problem unless the predictions of the scorer's task are independent, so that promises can hold."""
+    """Raise Problem unless the predictions of the scorer's task are independent, as guarantees require."""
     check_scorer(scorer)
     if scorer.task_name and not make_task(scorer.task_name).independent:
         raise Problem(
@@ -39,7 +39,7 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
     """Return classes as integers, one for each of `rows` predictions.
 
     Raises:
-        Problem: A value is not an integer, is not exact in its floating-point type, or is not one of the classes.
+        Problem: A value is not an integer, not exactly representable in its type, or not one of the classes.
     """
     found = to_numpy(values)
     if found.shape != (rows,):
@@ -54,7 +54,7 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
 
 
 def check_outputs(outputs: Any, *, classes: bool = False) -> None:
-    """Raise Problem unless `outputs` are `qipf.Outputs`, with `classes` those of a classifier."""
+    """Raise Problem unless `outputs` are `qipf.Outputs`, or with `classes`, those of a classifier."""
     if not isinstance(outputs, Outputs):
         hint = "make them with qipf.collect(model, (inputs, labels), layers=scorer.layers)"
         raise Problem("outputs", _kind(outputs), expected="qipf.Outputs", hint=hint)

@@ -1,4 +1,4 @@
-"""Compare scores, or the intervals of a regression, on the same predictions, and recommend one of them."""
+"""Compare scores, or the prediction intervals of a regression, on the same predictions, and recommend one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from qipf.tasks.outputs import Outputs
 
 COVERAGE = 0.9
 BASE = "softmax-response"
-"""The score that others have to beat."""
+"""The baseline score."""
 PRIMARY = "default"
-"""The score whose contrast with `BASE` is tested at full strength; all others share a correction."""
+"""The score whose difference from `BASE` is tested without correction; all others share a correction."""
 ONE_WIDTH = "one-width"
-"""The scale that others have to beat: intervals of equal width for all inputs."""
+"""The baseline scale: intervals of equal width for all inputs."""
 
 Estimate = tuple[float, float, float]
-"""A value with the lower and upper end of its 95 % interval."""
+"""A value with the lower and upper end of its 95 % confidence interval."""
 
 
 AT_CHANCE = (
@@ -40,17 +40,17 @@ AT_CHANCE = (
 
 @dataclass(frozen=True)
 class Compared:
-    """Measures of one score, each with a 95 % interval. Only a lower AURC is better.
+    """Measures of one score, each with a 95 % confidence interval. Higher is better, except for the AURC.
 
     Attributes:
         name: The name of the score.
         roc_auc: The probability that an error has a higher score than a correct prediction.
-        average_precision: The mean share of errors among the least sure predictions, over all errors.
-        aurc: The mean error rate over all shares of accepted predictions.
-        accuracy: The accuracy of the 90 % of the predictions that the score is surest of.
+        average_precision: The average precision of detecting errors.
+        aurc: The area under the risk-coverage curve.
+        accuracy: The accuracy at 90 % coverage.
         gain: The AURC of the softmax response minus this one, on the same resamples; NaN if it was not measured. The
-            interval of `default` is for this score alone. Those of the other scores hold for all of them at once,
-            because the best of many looks better than it is.
+            interval of `default` is not corrected; those of the other scores are simultaneous, because the best of many
+            scores looks better than it is.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Compared:
 
 @dataclass(frozen=True)
 class IntervalsCompared:
-    """Measures of the intervals of one scale, each with a 95 % interval.
+    """Measures of the prediction intervals of one scale, each with a 95 % confidence interval.
 
     Attributes:
         name: The name of the scale.
-        inside: The share of targets inside their interval.
+        inside: The empirical coverage.
         width: The mean width over inputs and targets.
         loss: The mean interval score (Gneiting and Raftery, 2007): the width plus 2 / (1 - coverage) times the distance
-            of targets outside. Each target is divided by the score of intervals of one width, so that 1 is as good as
-            these and lower is better.
-        surest: The mean absolute error of the half of the inputs that the scale is surest of, relative to the error of
-            all inputs; 1 for one width.
-        gain: 1 minus the loss; the intervals hold for all scales at once.
+            of targets outside the interval. Each target's score is divided by that of constant-width intervals; lower
+            is better.
+        surest: The mean absolute error of the half of the inputs with the smallest scale, relative to the error of all
+            inputs; 1 for constant width.
+        gain: 1 minus the loss, with simultaneous confidence intervals.
     """
 
     name: str
@@ -87,7 +87,7 @@ class IntervalsCompared:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds to fit a score, and milliseconds to score 1,000 predictions with it."""
+    """Seconds to fit a score, and milliseconds to score 1,000 predictions."""
 
     fit_seconds: float
     ms_per_1000: float
@@ -95,20 +95,20 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of `qipf compare` for scores, or for the intervals of a regression.
+    """Results of `qipf compare` for scores, or for the prediction intervals of a regression.
 
     Attributes:
         title: The model and the data.
-        about: The predictions in words.
-        rows: A `Compared` or `IntervalsCompared` per score or scale, measured on the data itself.
+        about: A description of the predictions.
+        rows: A `Compared` or `IntervalsCompared` per score or scale, measured on the original data.
         times: The times of every score or scale.
-        failed: The reason for every score or scale that was left out.
-        shifted: The predictions in words and the rows of every shifted set, by its name.
-        coverage: The coverage that the intervals promise; None for scores.
-        scores: One uncertainty per prediction, by the name of the score.
-        correct: Whether each prediction is correct.
-        overlays: Pictures of segmented images, by the name of the set.
-        at_chance: True if the model predicts no better than by chance, so that no score is recommended.
+        failed: The reason why a score or scale was left out, by its name.
+        shifted: A description of the predictions and the rows of each shifted set, by its name.
+        coverage: The nominal coverage of the intervals; None for scores.
+        scores: One uncertainty per prediction, by score.
+        correct: True for each correct prediction.
+        overlays: Overlays of segmented images, by set.
+        at_chance: True if the model is no better than chance, in which case no score is recommended.
     """
 
     title: str
@@ -129,11 +129,11 @@ class Comparison:
         return self.coverage is not None
 
     def sets(self) -> dict[str, tuple[str, list[Any]]]:
-        """Return the predictions in words and the rows of every set; the data itself has the name ""."""
+        """Return a description of the predictions and the rows of each set; the name of the original data is ""."""
         return {"": (self.about, self.rows), **self.shifted}
 
     def verdict(self) -> list[str]:
-        """Return the recommendation, and one sentence about all shifted sets."""
+        """Return the recommendation, followed by one sentence about all shifted sets."""
         if self.intervals:
             notes = ["On shifted data the intervals promise nothing."] if self.shifted else []
             return [recommend_scale(self.rows), *notes]
@@ -143,7 +143,7 @@ class Comparison:
 
 
 def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of the scores that were left out, by the reason."""
+    """Return the names of the scores that were left out, grouped by reason."""
     found: dict[str, list[str]] = {}
     for name, reason in sorted(failed.items()):
         found.setdefault(reason, []).append(name)
@@ -151,7 +151,7 @@ def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 class Fits(NamedTuple):
-    """Fitted scorers or scales, what each returned for the same outputs, their times, and why others failed."""
+    """Fitted scorers or scales, their results on the same outputs, their times, and the reasons why others failed."""
 
     fitted: dict[str, Any]
     found: dict[str, Any]
@@ -163,12 +163,12 @@ def fit_all(
     wanted: Mapping[str, Callable[[], Any]], read: Callable[[Any], Outputs], call: Callable[[Any, Outputs], Any], *,
     progress: bool = True,
 ) -> Fits:  # fmt: skip
-    """Fit scorers or scales one after the other, and apply each to the same predictions.
+    """Fit scorers or scales one by one, and apply each to the same predictions.
 
     Args:
         wanted: Functions that return a fitted scorer or scale, by name.
-        read: Returns the outputs that a scorer reads.
-        call: Applies a fitted scorer or scale to outputs.
+        read: A function that returns the outputs that a scorer reads.
+        call: A function that applies a fitted scorer or scale to outputs.
         progress: Show a progress bar.
 
     Raises:
@@ -195,13 +195,13 @@ def fit_all(
 
 
 class FittedScale(NamedTuple):
-    """A scale, or None for one width, and its intervals."""
+    """A scale, or None for constant width, and its intervals."""
 
     scorer: Any
     intervals: Intervals
 
     def measured(self, outputs: Outputs) -> tuple[tuple[Array, Array], np.ndarray]:
-        """Return the ends of the intervals, and one uncertainty per input."""
+        """Return the ends of the intervals and one uncertainty per input."""
         if self.scorer is None:
             found = self.intervals.of(outputs.logits, np.ones(outputs.logits.shape))
             return (found.lower, found.upper), np.zeros(len(outputs))
@@ -210,7 +210,7 @@ class FittedScale(NamedTuple):
 
 
 def fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, coverage: float) -> FittedScale:
-    """Fit a scale, `ONE_WIDTH` or a method of `qipf.ResidualScale`, to NumPy outputs, and intervals to others."""
+    """Fit a scale, `ONE_WIDTH` or a `qipf.ResidualScale` method, to `reference`, and intervals to `held_out`."""
     intervals = Intervals(coverage)
     if name == ONE_WIDTH:
         predictions, targets = held_out.logits, to_numpy(held_out.labels).reshape(held_out.logits.shape)
@@ -222,18 +222,18 @@ def fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, cove
 def compare(
     scores: Mapping[str, Array], correct: Array, *, groups: Array | None = None, bootstrap: int = 200, seed: int = 0
 ) -> list[Compared]:
-    """Measure scores of the same predictions; the best AURC first.
+    """Measure scores of the same predictions, and sort them by AURC.
 
     Args:
-        scores: One uncertainty per prediction, (N,), by the name of the score.
-        correct: Whether each prediction is correct, (N,).
-        groups: The group of each prediction, (N,) integers, if predictions depend on each other as the pixels of an
-            image do; groups are resampled as a whole.
-        bootstrap: Resamples of the predictions, or of the groups, for the intervals.
+        scores: One uncertainty per prediction, (N,), by score.
+        correct: True for each correct prediction, (N,).
+        groups: The group of each prediction, (N,) integers, if predictions are dependent, such as the pixels of an
+            image; whole groups are resampled.
+        bootstrap: The number of bootstrap resamples of predictions or groups.
         seed: The seed of the resamples.
 
     Raises:
-        ValueError: There is no score, or all or none of the predictions are correct.
+        ValueError: There are no scores, or all or none of the predictions are correct.
     """
     if not scores:
         raise ValueError("scores: there is nothing to compare")
@@ -266,7 +266,7 @@ def compare(
 
 
 def accuracy_at(uncertainty: np.ndarray, correct: np.ndarray, coverage: float = COVERAGE) -> float:
-    """Return the accuracy of the share `coverage` that is surest, on average over the orders of tied predictions."""
+    """Return the accuracy at the given coverage, averaged over the orders of tied predictions."""
     return _mean_of_surest(uncertainty, correct, max(1, math.ceil(coverage * correct.size - 1e-9)))
 
 
@@ -277,9 +277,9 @@ def _mean_of_surest(uncertainty: np.ndarray, values: np.ndarray, count: int) -> 
 
 
 def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """Return shares of accepted predictions from 5 % to all, surest first, and the error rate of each.
+    """Return coverages from 5 % to 100 % and the error rate at each: the risk-coverage curve.
 
-    The error rates are on average over the orders of tied predictions.
+    The error rates are averaged over the orders of tied predictions.
     """
     scores, wrong = check(uncertainty, correct)
     values, group = np.unique(scores, return_inverse=True)
@@ -292,9 +292,9 @@ def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[n
 def recommended(rows: Sequence[Any]) -> str:
     """Return the name of the score or scale to use.
 
-    `default` is recommended if it beats the softmax response beyond chance, unless another score does so by more than
-    `default` does, again beyond chance. Otherwise the best score is recommended if it beats the softmax response, and
-    the softmax response if none does.
+    `default` is recommended if it is significantly better than the softmax response, unless a different score is
+    significantly better than `default`. Otherwise the best score is recommended if it is significantly better than the
+    softmax response; if none is, the softmax response is recommended.
     """
     if isinstance(rows[0], IntervalsCompared):
         return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
@@ -327,7 +327,7 @@ def recommend(rows: Sequence[Compared]) -> str:
 
 
 def _flagging(row: Compared, base: Compared) -> str:
-    """Return what flagging a tenth of the predictions leaves, in words."""
+    """Return a phrase on the accuracy that remains after flagging a tenth of the predictions."""
     errors, others = (percent(1 - one.accuracy[0]) for one in (row, base))
     instead = f"instead of {others}" if errors != others else f"as with {base.name}"
     return f"flagging {percent(1 - COVERAGE)} of the predictions leaves {errors} errors {instead}"
@@ -340,12 +340,12 @@ def _gain(row: Compared, base: Compared) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent with two digits, such as 0.3 %."""
+    """Format a fraction as a percentage with two significant digits, such as 0.3 %."""
     return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
 
 
 def _under_shift(found: Comparison) -> str:
-    """Return one sentence about the recommended score, or else `default`, on all shifted sets."""
+    """Return one sentence about the recommended score, or `default` if there is none, on all shifted sets."""
     name = recommended(found.rows)
     if name == BASE:
         name = next((row.name for row in found.rows if row.name == PRIMARY), found.rows[0].name)
@@ -362,9 +362,9 @@ def _under_shift(found: Comparison) -> str:
 
 
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Return 95 % intervals that hold for all gains at once.
+    """Return simultaneous 95 % confidence intervals of all gains.
 
-    In standard deviations, each is as wide as the largest deviation of any gain.
+    The width of each, in standard deviations, is given by a quantile of the largest deviation of any gain.
     """
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
@@ -379,7 +379,7 @@ def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Return the first value, and the middle 95 % of the resamples after it."""
+    """Return the first value with the central 95 % interval of the resamples that follow it."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)
 
@@ -394,15 +394,15 @@ def compare_intervals(
     bootstrap: int = 200,
     seed: int = 0,
 ) -> list[IntervalsCompared]:
-    """Measure intervals of the same predictions; the lowest loss first.
+    """Measure intervals of the same predictions, and sort them by loss.
 
     Args:
-        intervals: Lower and upper ends, (N, targets) each, by the name of the scale; `ONE_WIDTH` is among them.
-        scores: One uncertainty per input, (N,), by the name of the scale.
+        intervals: Lower and upper ends, (N, targets) each, by scale; `ONE_WIDTH` is required.
+        scores: One uncertainty per input, (N,), by scale.
         predictions: (N, targets).
         targets: (N, targets) or, for one target, (N,).
-        coverage: The coverage that the intervals promise.
-        bootstrap: Resamples of the inputs for the 95 % intervals of the measures.
+        coverage: The nominal coverage of the intervals.
+        bootstrap: The number of bootstrap resamples of the inputs for the confidence intervals.
         seed: The seed of the resamples.
     """
     if ONE_WIDTH not in intervals:
@@ -441,7 +441,7 @@ def compare_intervals(
 
 
 def _ratio(loss: float, unit: float) -> float:
-    """Return a loss relative to another; if every interval is exact, both are zero and equally good."""
+    """Return a loss relative to the baseline; 1 if both are zero."""
     return 1.0 if loss == unit else float(loss / max(unit, np.finfo(np.float64).tiny))
 
 

@@ -1,4 +1,4 @@
-"""Accept predictions by a threshold on the uncertainty that keeps a promise, with its proof."""
+"""Accept predictions whose uncertainty is below a threshold, with a statistical guarantee."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Promise:
     """A promise about the accepted predictions.
 
     Attributes:
-        kind: "error": at most the share `limit` of the accepted predictions is wrong. "loss": their mean loss, in
-            [0, 1], is at most `limit`. "accept": the share `limit` of the traffic is accepted.
-        limit: The share or the mean loss, strictly between 0 and 1.
+        kind: "error": at most a fraction `limit` of the accepted predictions is wrong. "loss": their mean loss, in
+            [0, 1], is at most `limit`. "accept": at least a fraction `limit` of the traffic is accepted.
+        limit: The fraction or the mean loss, strictly between 0 and 1.
         confidence: The probability, over the draw of the held-out data, that the promise holds. "accept" holds on
             average over that draw; its `confidence` is that of the reported intervals.
     """
@@ -51,7 +51,7 @@ class Promise:
 
     @classmethod
     def parse(cls, text: str, confidence: float = 0.95) -> Self:
-        """Read a promise such as "error<=0.01", "error<=1%", "loss<=0.05" or "accept>=0.9".
+        """Parse a promise such as "error<=0.01", "error<=1%", "loss<=0.05" or "accept>=0.9".
 
         Raises:
             Problem: The string is not one of these.
@@ -68,24 +68,24 @@ class Promise:
 
 
 class Decision(Attachment):
-    """Accept predictions whose uncertainty is at most a threshold that keeps a promise.
+    """Accept predictions whose uncertainty is at most a threshold with a guarantee.
 
     Promises:
 
-    * "error<=0.01": at most 1 % of the accepted predictions are wrong. The threshold is the largest that can be proven.
+    * "error<=0.01": at most 1 % of the accepted predictions are wrong. The largest provable threshold is used.
     * "loss<=0.05": the mean loss of accepted predictions is at most 0.05, for any loss in [0, 1].
-    * "accept>=0.9": on average over held-out data, at least 90 % of the traffic is accepted; `proof` has the error rate
-      with an interval.
+    * "accept>=0.9": on average over held-out data, at least 90 % of the traffic is accepted; `proof` gives the error
+      rate with an interval.
 
-    The first two hold with probability `confidence` over the draw of the held-out data, for any score, model and
+    The first two hold with probability `confidence` over the draw of the held-out data, for any score, model, and
     distribution, if (1) held-out and live predictions are independent draws from one distribution and (2) neither the
-    model nor the scorer was fitted to the held-out data. A promise that the data cannot support is refused with the
-    number of labelled examples that it needs. Under shift no promise holds; `check` tests for that without labels.
+    model nor the scorer was fitted to the held-out data. If the data cannot support a promise, the error states the
+    number of labelled examples needed. No promise holds under distribution shift; `check` tests for it without labels.
 
     Args:
-        promise: A string such as the above, or a `Promise`.
+        promise: One of the strings above, or a `Promise`.
         confidence: The probability with which the promise holds.
-        seed: The seed of the split into predictions that propose thresholds and those that prove them.
+        seed: The seed of the split into a part that proposes thresholds and a part that proves them.
     """
 
     kind: ClassVar[str] = "decision"
@@ -107,7 +107,7 @@ class Decision(Attachment):
             loss: The loss of each prediction, in [0, 1], instead of `correct`, for a promise about a loss.
 
         Raises:
-            Unsupported: The data cannot support the promise; the error has the number of examples that it needs.
+            Unsupported: The data cannot support the promise; `needed` estimates the number of examples required.
         """
         scores, losses = self._inputs(uncertainty, correct, loss)
         if self.promise.kind == "accept":
@@ -120,7 +120,7 @@ class Decision(Attachment):
         return self
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs, *, loss: Array | None = None) -> Self:
-        """Find the threshold from a fitted scorer and held-out outputs with labels, or with the loss of each.
+        """Find the threshold from a fitted scorer and held-out outputs with labelsor losses.
 
         Scores and features of a sample of the outputs are kept for `check`.
         """
@@ -146,9 +146,9 @@ class Decision(Attachment):
         return self._learned(self._proof)
 
     def accept(self, uncertainty: Array) -> Array:
-        """Return True for every accepted prediction, in the shape and library of `uncertainty`."""
+        """Return True for every accepted prediction, with the shape and array library of `uncertainty`."""
         values = uncertainty if hasattr(uncertainty, "shape") else np.asarray(uncertainty)
-        # rounded down to the precision of the scores, so that rounding accepts nothing more
+        # rounded down to the precision of the scores, so that rounding never accepts more predictions
         return values <= round_down(self.threshold, str(values.dtype).rpartition(".")[2])
 
     def __call__(self, outputs: Outputs | Array) -> Array:
@@ -159,9 +159,9 @@ class Decision(Attachment):
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
         """Test without labels whether live outputs still resemble the held-out ones.
 
-        Scores are compared by Kolmogorov and Smirnov's test, and features, or else logits, by a permutation test of
+        Scores are compared by a Kolmogorov-Smirnov test, and features (or logits) by a permutation test of
         the energy distance. If nothing has changed, the probability of a false alarm is at most `level`. The test
-        assumes that live predictions are independent draws. It can miss a small change in few rows, and any change of
+        assumes that live predictions are independent draws. It can miss a small change in a few rows, and any change in
         the labels alone.
 
         Args:
@@ -203,7 +203,7 @@ class Decision(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Return the decision of a `state`."""
+        """Build a decision from its `state`."""
         facts = state.facts
         promise = dataclasses.replace(Promise.parse(facts["promise"], facts["confidence"]), limit=float(facts["limit"]))
         result = cls(promise, seed=int(facts["seed"]))
@@ -219,7 +219,7 @@ class Decision(Attachment):
         return f"Decision({str(self.promise)!r})" + ("" if self._threshold is not None else "  # not fitted")
 
     def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
-        """Return the logits, and the layer that the scorer reads or else the features."""
+        """Return the logits, and the layer that the scorer reads (by default, the features)."""
         read = next((outputs.layers[str(name)] for name in self._bound().layers), outputs.features)
         spaces = {"logits": to_numpy(outputs.logits)}
         return spaces if read is None else spaces | {"features": to_numpy(read)}
@@ -251,7 +251,7 @@ class Decision(Attachment):
         self._threshold = float(scores[order[rank - 1]])
         accepted, confidence = scores <= self._threshold, self.promise.confidence
         count, errors = int(accepted.sum()), int(losses[accepted].sum())
-        # given the score of this rank, the others that are accepted are independent draws, and it is not
+        # Given the score of this rank, the other accepted ones are independent draws, but this one is not.
         risk = error_interval(errors - int(losses[order[rank - 1]]), count - 1, confidence)
         shares = rank_interval(rank, scores.size, confidence)
         self._proof = Proof(scores.size, count, errors, *risk, count / scores.size, *shares)
@@ -268,7 +268,7 @@ class Decision(Attachment):
 
 
 def round_down(threshold: float, dtype: str) -> float:
-    """Return the largest number of `dtype` that is at most `threshold`; bfloat16 has the upper 16 bits of float32."""
+    """Return the largest number of `dtype` that is at most `threshold`; bfloat16 is the upper 16 bits of float32."""
     if dtype == "bfloat16":
         value = np.float32(round_down(threshold, "float32"))
         bits = value.view(np.uint32)
@@ -283,7 +283,7 @@ def round_down(threshold: float, dtype: str) -> float:
 def _checked_reference(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     reference = {
         name.removeprefix("reference_"): np.asarray(values)
-        for name, values in sorted(tensors.items(), reverse=True)  # scores first, as after fitting
+        for name, values in sorted(tensors.items(), reverse=True)  # scores first, as in fitting
         if name.startswith("reference_")
     }
     dimensions = {"scores": 1, "features": 2, "logits": 2}

@@ -1,4 +1,4 @@
-"""Intervals for predicted numbers that hold the target with a promised probability (split conformal prediction)."""
+"""Prediction intervals for regression with guaranteed coverage (split conformal prediction)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class Interval(NamedTuple):
-    """The lower and the upper end for every predicted number, (N, targets) each."""
+    """The lower and the upper end of the interval of every predicted number, (N, targets) each."""
 
     lower: Array
     upper: Array
 
 
 class Intervals(Attachment):
-    r"""Around every prediction f an interval :math:`f_j \pm q_j s_j` that holds the target :math:`y_j`.
+    r"""Prediction intervals :math:`f_j \pm q_j s_j` that contain the target :math:`y_j` with a given probability.
 
     s is the scale of the prediction, and :math:`q_j` the :math:`\lceil (n + 1) c \rceil`-th smallest ratio
     :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). Each target is in its interval with
-    probability `coverage` or more, on average over held-out and live data, whatever the network and the scale, if both
-    are exchangeable and neither the network nor the scale was fitted to the held-out data. It does not hold for every
-    input, nor under shift. A scale that fits the residuals gives short intervals to good predictions.
+    probability `coverage` or more, on average over held-out and live data, for any network and scale, if both
+    are exchangeable and neither the network nor the scale was fitted to the held-out data. It holds neither for every
+    single input nor under shift. A scale that fits the residuals gives short intervals for good predictions.
 
     Args:
-        coverage: The promised probability.
-        joint: Promise that all targets of an input are in their intervals at once; q is then that of the largest ratio.
+        coverage: The nominal coverage.
+        joint: Guarantee joint coverage of all targets of an input; q is then computed from the largest ratio.
     """
 
     kind: ClassVar[str] = "intervals"
@@ -65,7 +65,7 @@ class Intervals(Attachment):
         return self
 
     def fit_scorer(self, scorer: ResidualScale, outputs: Outputs) -> Self:
-        """Learn from held-out outputs with targets, and the scales that `scorer` gives them."""
+        """Learn the factors from held-out outputs with targets and the scales that `scorer` assigns to them."""
         check_scorer(scorer)
         check_outputs(outputs)
         if outputs.labels is None or not outputs.regression:
@@ -78,7 +78,7 @@ class Intervals(Attachment):
         return self
 
     def __call__(self, outputs: Outputs) -> Interval:
-        """Return the interval of every predicted number, in the library and on the device of the outputs."""
+        """Return the interval of every predicted number, in the array library and on the device of the outputs."""
         self._learned(self._factors)
         return self.of(outputs.logits, self._bound().scales(outputs))
 
@@ -91,7 +91,7 @@ class Intervals(Attachment):
                 f"expected predictions and scales of shape (N, {factors.size}), as in fitting, got {f.shape} and "
                 f"{s.shape}"
             )
-        _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # of scale 0, the interval is the prediction
+        _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # scale 0: the interval is the prediction itself
         given = predictions if hasattr(predictions, "shape") else np.asarray(predictions)  # a list
         ends = ((f - factors * s).reshape(given.shape), (f + factors * s).reshape(given.shape))
         return Interval(*(end if isinstance(given, np.ndarray) else like(end, given) for end in ends))
@@ -102,7 +102,7 @@ class Intervals(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Return the object of a `state`."""
+        """Build the intervals from their `state`."""
         result = cls(**state.facts)
         factors = np.asarray(state.tensors["factors"])
         if factors.ndim != 1 or factors.size == 0 or not (np.isfinite(factors).all() and (factors >= 0).all()):
@@ -126,7 +126,7 @@ def _check_scales(scorer: Any) -> None:
 
 
 def _check_numbers(**given: np.ndarray) -> None:
-    """Raise ValueError with the first row that has a number that is not finite, or a scale of 0 or below."""
+    """Raise ValueError for the first row with a non-finite value or a non-positive scale."""
     for name, values in given.items():
         good = np.isfinite(values) & ((values > 0) | (name != "scales"))
         if not good.all():

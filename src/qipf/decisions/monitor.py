@@ -1,4 +1,4 @@
-"""Monitor live predictions: estimated accuracy, share accepted, classes, and an alarm when the scores change."""
+"""Monitor live predictions: estimated accuracy, acceptance rate, classes, and an alarm when the scores change."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 CHUNK = 65_536
-"""Rows that are counted at once, so that memory does not grow with the size of a batch."""
+"""Rows processed at once, so that memory does not grow with the batch size."""
 WINDOWS = 200
 PIECES = 50
-"""Windows of a batch whose rows have times."""
+"""Windows per batch if its rows have timestamps."""
 COLUMNS = ("rows", "estimate", "accepted", "evidence", "time")
-"""Columns of the history: rows of a window, the sum of their accuracy estimates, the number accepted, and at its end
-the log capital and the time (seconds since 1970, or NaN)."""
+"""Columns of the history: rows in a window, the sum of their accuracy estimates, the number accepted, and the log
+capital and the time at the end of the window (seconds since 1970, or NaN)."""
 EVIDENCE = {1e6: "overwhelming", 100.0: "strong", 10.0: "some", 3.0: "weak"}
-"""Words for the evidence of a change, by the capital from which they are used."""
+"""Descriptions of the evidence of a change, by the smallest capital to which they apply."""
 ADVICE = {
     "less sure": "look at the least sure inputs, label new examples, and calibrate again with them",
     "surer": "check that inputs still reach the model as before (scaling, empty or repeated inputs), then label new "
     "examples and calibrate again",
     "spread differently": "label new examples, and calibrate again with them",
 }
-"""What to do after an alarm, by the direction of the change."""
+"""Recommended action after an alarm, by the direction of the change."""
 
 
 class History:
-    """Windows of consecutive rows, the oldest first."""
+    """Windows of consecutive rows, oldest first."""
 
     def __init__(self) -> None:
         self._windows: list[tuple[float, ...]] = []
@@ -81,8 +81,8 @@ class History:
 
     @classmethod
     def from_state(cls, windows: np.ndarray, size: int) -> Self:
-        """Return the history of `state` and `size`; a window that is still filling continues."""
-        if windows.ndim == 2 and windows.shape[1] == len(COLUMNS) - 1:  # of an earlier version, without times
+        """Build a history from its `state`; an incomplete last window continues to fill."""
+        if windows.ndim == 2 and windows.shape[1] == len(COLUMNS) - 1:  # written by an earlier version, without times
             windows = np.pad(windows, ((0, 0), (0, 1)), constant_values=math.nan)
         if size < 1 or windows.ndim != 2 or windows.shape[1] != len(COLUMNS) or len(windows) > WINDOWS:
             raise ValueError(f"not the state of a Monitor: its history has shape {windows.shape}, size {size}")
@@ -94,14 +94,14 @@ class History:
 
 @dataclass(frozen=True)
 class Status:
-    """A summary of everything that a monitor has counted.
+    """A summary of all predictions that a monitor has counted.
 
     Attributes:
         rows: Live predictions.
         accuracy: Estimated accuracy by the chosen method; NaN before the first row. Its 95 % interval covers the noise
-            of these rows and of the held-out ones, but not the error of the method under a shift.
+            of these rows and of the held-out ones, but not the bias of the method under shift.
         low: Lower end of that interval.
-        high: Upper end of it.
+        high: Upper end of that interval.
         estimates: The estimated accuracy by every available method.
         reference_accuracy: Accuracy on the held-out predictions.
         accepted: Share of live predictions that the scorer's decision accepts; None if it has no decision.
@@ -110,9 +110,9 @@ class Status:
         labelled: Live predictions whose labels have arrived.
         labelled_accuracy: Accuracy among these; NaN if there are none.
         labelled_interval: Its exact 95 % interval.
-        alarm: True if the scores have changed; false with probability `false_alarm` at most, over all time.
-        less_sure: Probability that a live score is less sure than a held-out one; 0.5 if nothing changes.
-        evidence: Largest capital that the sequential test has had.
+        alarm: True if a change was detected; the false-alarm probability over all time is at most `false_alarm`.
+        less_sure: Probability that a live score is higher than a held-out one; 0.5 if nothing changes.
+        evidence: Largest capital that the sequential test has reached.
         limit: Evidence at which an alarm is raised.
         false_alarm: The requested rate, times the number of merged monitors.
     """
@@ -141,7 +141,7 @@ class Status:
         return "less sure" if self.less_sure > 0.52 else "surer" if self.less_sure < 0.48 else "spread differently"
 
     def explain(self) -> str:
-        """Return the state of the alarm, and what to do after one, in words."""
+        """Return a description of the state of the alarm, with a recommended action if one was raised."""
         found = next((word for least, word in EVIDENCE.items() if self.evidence >= least), "no")
         if not self.alarm:
             return f"No alarm: {found} evidence of a change."
@@ -152,18 +152,18 @@ class Status:
 
 
 class Monitor(Attachment):
-    """Watch live predictions without labels, in bounded memory.
+    """Monitor live predictions without labels, in bounded memory.
 
-    Fit it to held-out predictions with labels, `Monitor().fit_scorer(scorer, held_out)`, and give it batches by
-    `add(outputs)` or `add_scores(...)`. Attached to a scorer, it is saved with it, and `qipf watch` uses it. The alarm
-    assumes that, if nothing changes, live and held-out predictions are independent draws from one distribution; it
-    misses changes that leave the scores alone. The estimated accuracy is only as good as the score under the shift at
-    hand; labels that arrive later check it.
+    Fit it to held-out predictions with labels, `Monitor().fit_scorer(scorer, held_out)`, and pass it batches with
+    `add(outputs)` or `add_scores(...)`. A monitor attached to a scorer is saved with it and used by `qipf watch`. The
+    alarm assumes that, if nothing changes, live and held-out predictions are independent draws from one distribution;
+    it misses changes that do not affect the scores. The estimated accuracy is only as good as the score under the shift
+    at hand; check it against labels that arrive later.
 
     Args:
         false_alarm: The probability of ever raising an alarm if nothing changes.
-        method: The estimate of the accuracy to report first; see `qipf.decisions.accuracy`. The default was the most
-            accurate under shift with the probe's score; docs/howto/watch.md has the numbers.
+        method: The estimate of the accuracy to report as `accuracy`; see `qipf.decisions.accuracy`. The default was the
+            most accurate under shift with the probe's score; docs/howto/watch.md has the numbers.
         seed: The seed of the sequential test.
     """
 
@@ -177,7 +177,7 @@ class Monitor(Attachment):
         self._test: SequentialTest | None = None
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn what is normal from at least ten held-out outputs with labels."""
+        """Learn the reference distribution from at least ten held-out outputs with labels."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         scores = finite(scorer(outputs), "uncertainty")
@@ -217,7 +217,7 @@ class Monitor(Attachment):
         return self._learned(self._test)
 
     def add(self, outputs: Outputs) -> None:
-        """Count live outputs of the model, and their labels if there are any."""
+        """Count live outputs of the model, with their labels, if any."""
         self.test  # noqa: B018 (raises before anything is counted)
         if self.scorer is None:
             raise RuntimeError("this Monitor has no scorer: load the scorer's file, or call add_scores(uncertainty)")
@@ -245,13 +245,13 @@ class Monitor(Attachment):
         estimates: Mapping[str, np.ndarray] | None = None,
         time: Array | None = None,
     ) -> None:
-        """Count live scores (N,), in the order in which they came.
+        """Count live scores (N,), in order of arrival.
 
         Args:
             uncertainty: Scores of the scorer that the monitor was fitted with.
-            predicted: The predicted class of each.
-            estimates: Further numbers per prediction whose mean estimates the accuracy, by the name of the method.
-            time: The time of each, (N,) seconds since 1970; the history then has up to 50 windows of this batch.
+            predicted: The predicted class of each row.
+            estimates: Further values per prediction whose mean estimates the accuracy, by method.
+            time: The time of each row, (N,) seconds since 1970; the history then has up to 50 windows of this batch.
         """
         self.test  # noqa: B018 (raises before anything is counted)
         scores = finite(uncertainty, "uncertainty")
@@ -279,7 +279,7 @@ class Monitor(Attachment):
         self.history.add(scores.size, float(shown.sum()), accepted, self.test.evidence, time)
 
     def _columns(self, scores: np.ndarray, estimates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the number of every method for each prediction, whose mean estimates the accuracy."""
+        """Return one value per prediction for every method; its mean estimates the accuracy."""
         return {
             "probability": 1 - np.asarray(self.probability(scores)),
             "atc": (scores <= self.facts["atc_threshold"]).astype(np.float64),
@@ -295,10 +295,10 @@ class Monitor(Attachment):
         self.labelled_correct += int(flags.sum())
 
     def merge(self, other: Monitor) -> Self:
-        """Add the counts of another monitor with the same reference, for example from another process.
+        """Add the counts of another monitor with the same reference, for example from a different process.
 
-        The evidence is averaged over all merged monitors, and an alarm of any of them stays. The false-alarm rate of k
-        merged monitors is k times that of one: to keep it, divide `false_alarm` by k.
+        The evidence is averaged over all merged monitors, and an alarm in any of them persists. The false-alarm rate of
+        k merged monitors is k times that of one: divide `false_alarm` by k to compensate.
         """
         if not isinstance(other, Monitor):
             raise TypeError(f"other: expected a Monitor, got an object of type {type(other).__name__}")
@@ -313,7 +313,7 @@ class Monitor(Attachment):
         return self
 
     def status(self) -> Status:
-        """Return a summary of everything counted so far."""
+        """Return a summary of all predictions counted so far."""
         test = self.test
         estimates = {name: float(s[1] / s[0]) for name, s in self.sums.items() if s[0] > 0 and s[0] == self.rows}
         name = self.method if self.method in estimates else "probability"
@@ -346,7 +346,7 @@ class Monitor(Attachment):
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the monitor to a file; `Monitor.load` reads it and continues."""
+        """Write the monitor to a file, which `Monitor.load` restores."""
         state = self.state()
         saving.write(path, {"monitor": saving.as_json(state.facts, self.kind)}, state.tensors)
 
@@ -356,7 +356,7 @@ class Monitor(Attachment):
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: The file is damaged, or does not hold a monitor.
+            ValueError: The file is damaged, or does not contain a monitor.
         """
         header, tensors = saving.read(path)
         if "monitor" not in header:
@@ -382,7 +382,7 @@ class Monitor(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Return the monitor of a `state`."""
+        """Build a monitor from its `state`."""
         tensors, facts = state.tensors, state.facts
         result = cls(**facts["settings"])
         result._test = SequentialTest.from_state(saving.with_prefix(tensors, "test_"), facts["test"])
@@ -404,13 +404,13 @@ class Monitor(Attachment):
 
 
 def _residuals(columns: Mapping[str, np.ndarray], correct: np.ndarray) -> dict[str, float]:
-    """Return the mean square of an estimate minus what happened, by method; one more error keeps it from zero."""
+    """Return the mean squared residual of each estimate; one added error keeps it above zero."""
     squares = {name: np.square(values - correct).sum() for name, values in columns.items()}
     return {f"{name}_residual": float((square + 1) / (correct.size + 1)) for name, square in squares.items()}
 
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
-    """Return the values of an estimate, after checking its name and their number."""
+    """Return the values of an estimate, after checking the name and the length."""
     check_choice("estimates", name, METHODS)
     found = finite(values, f"estimates[{name!r}]")
     if found.size != rows:
@@ -419,7 +419,7 @@ def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
 
 
 def metrics(status: Status) -> str:
-    """Return the status in Prometheus' text format, without unknown values."""
+    """Return the status in Prometheus' text format, omitting unknown values."""
     lines: list[str] = []
 
     def gauge(name: str, about: str, values: dict[str, float], kind: str = "gauge") -> None:

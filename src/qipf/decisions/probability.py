@@ -1,4 +1,4 @@
-"""From an uncertainty to a probability of error."""
+"""Convert an uncertainty into a probability of error."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ if TYPE_CHECKING:
 
 _ARRAYS = {"isotonic": ("scores", "probabilities"), "logistic": ("coefficients",)}
 ENOUGH_ERRORS = 200
-"""For an isotonic probability of error; a logistic one is better with fewer."""
+"""Errors needed for an isotonic fit; with fewer errors, a logistic fit is better."""
 
 
 def method_for(errors: int) -> Literal["isotonic", "logistic"]:
-    """The method that suits this number of errors among the held-out predictions."""
+    """Return the recommended method for this number of held-out errors."""
     return "isotonic" if errors >= ENOUGH_ERRORS else "logistic"
 
 
 class ErrorProbability(Attachment):
-    """Turns the score of any method into the probability that the prediction is wrong.
+    """Convert scores into the probability that a prediction is wrong.
 
-    Fit it to held-out predictions, and to clean ones if the scores are then compared under shifts: fitting it to the
-    data to be judged would make any score look calibrated. The result never falls as the score rises, lies in [0, 1]
-    for any score however far outside the fitted range, and comes back in the library and dtype and on the device of
-    the scores. Set `scorer.probability` to keep it with its scorer.
+    Fit it to held-out predictions without shift: fitting it to the data under evaluation would make any score look
+    calibrated. The result never decreases as the score increases, lies in [0, 1] for any score, and has the array
+    library, dtype and device of the scores. Set `scorer.probability` to keep it with its scorer.
 
-    It holds on average over predictions with the same score that come from the same distribution as the held-out
+    It is valid on average over predictions with the same score from the same distribution as the held-out
     ones; under shift it is usually too low.
 
     Args:
-        method: "isotonic": the non-decreasing function of the score that has the least squared error, linear
-            between its knots and constant beyond them; it needs several hundred errors to be good. "logistic":
+        method: "isotonic": the non-decreasing function of the score with the least squared error, linear
+            between its knots and constant beyond them; it needs several hundred errors. "logistic":
             1 / (1 + exp(-(a u + b))), a >= 0, with Platt's targets (E + 1) / (E + 2) and 1 / (C + 2) for E
-            errors and C correct predictions, so separable data give finite a and b; good with few errors.
+            errors and C correct predictions, so that separable data give finite a and b; better with few errors.
     """
 
     kind: ClassVar[str] = "probability"
@@ -53,7 +52,7 @@ class ErrorProbability(Attachment):
         self._state: dict[str, np.ndarray] | None = None
 
     def fit(self, uncertainty: Array, correct: Array) -> Self:
-        """Learn from at least one score, (N,), and whether each prediction was correct, (N,)."""
+        """Learn from at least one score, (N,), and the correctness of each prediction, (N,)."""
         scores, wrong = check(uncertainty, correct)
         if scores.size == 0:
             raise ValueError("there are no predictions to fit to: give at least one score, and better several hundred")
@@ -72,7 +71,7 @@ class ErrorProbability(Attachment):
         """Return the probability that each prediction is wrong, in the shape of `uncertainty`.
 
         Raises:
-            RuntimeError: It is not fitted.
+            RuntimeError: It has not been fitted.
             ValueError: A score is NaN.
         """
         state = self._learned(self._state)
@@ -89,17 +88,17 @@ class ErrorProbability(Attachment):
 
             slope, intercept = state["coefficients"]
             largest = np.finfo(np.float64).max
-            with np.errstate(over="ignore"):  # beyond any float the probability is 0 or 1
+            with np.errstate(over="ignore"):  # an exponent that overflows gives a probability of 0 or 1
                 result = expit(slope * np.clip(values, -largest, largest) + intercept)
         return like(np.clip(result, 0.0, 1.0), scores)
 
     def state(self) -> Fitted:
-        """Return the knots of the isotonic function, or the logistic (a, b), as arrays."""
+        """Return the knots of the isotonic function, or the logistic coefficients (a, b)."""
         return Fitted(dict(self._learned(self._state)), {"method": self.method})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Return the object of a `state`."""
+        """Build the map from its `state`."""
         result = cls(state.facts.get("method"))  # pyright: ignore[reportArgumentType]
         names = _ARRAYS[result.method]
         if set(state.tensors) != set(names):
@@ -133,13 +132,13 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
     if not np.isfinite(scale):
         raise ValueError("uncertainty: the scores are too large to fit a logistic function; scale them down first")
     z = (scores - centre) / scale if scale > 0 else np.zeros_like(scores)
-    # a target t is t errors and 1 - t correct predictions at the same score
+    # a target t counts as t errors and 1 - t correct predictions at the same score
     twice = np.concatenate([z, z])[:, None]
     label = np.repeat([1, 0], scores.size)
     model = require("sklearn.linear_model", extra="torch").LogisticRegression(C=1e8, tol=1e-8, max_iter=1000)
     model.fit(twice, label, sample_weight=np.concatenate([target, 1 - target]))
     slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
-    if slope <= 0:  # the score ranks errors the wrong way round: the best rising function is the mean
+    if slope <= 0:  # the score ranks errors in reverse: the best non-decreasing fit is the mean
         rate = target.mean()
         return {"coefficients": np.array([0.0, np.log(rate / (1 - rate))])}
     slope = slope / scale if scale > 0 else 0.0
@@ -147,7 +146,7 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
 
 
 def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise if arrays give a probability outside [0, 1], or one that falls as the score rises."""
+    """Raise if the probability could leave [0, 1] or decrease as the score increases."""
     if not all(np.isfinite(value).all() for value in arrays.values()):
         raise ValueError("not the state of an ErrorProbability: it holds NaN or infinite values")
     if "coefficients" in arrays:

@@ -1,12 +1,12 @@
-r"""A sequential test of whether live scores follow the held-out ones, with a false-alarm rate over all time.
+r"""A sequential test of whether live scores follow the distribution of the held-out ones, valid at any time.
 
 It is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of every live score among all scores
 before it, including the held-out ones, with ties broken at random, is uniform and independent of the earlier ranks.
 The test bets against that: for each of a few stakes :math:`\epsilon`, the capital is multiplied by
-:math:`1 + \epsilon (p - 1/2)` for every rank p, and every `BLOCK` scores a little of it moves between the stakes (the
-"simple jumper"), so that a late change is found as well. The whole capital starts at 1 and is expected not to grow
-unless something changes; by Ville's inequality it ever reaches :math:`1 / \alpha` with probability :math:`\alpha` at
-most. Ranks are taken among bins, so that memory is bounded; the held-out scores that set the edges of the bins are not
+:math:`1 + \epsilon (p - 1/2)` for every rank p, and after every `BLOCK` scores a small part of it moves between the
+stakes (the "simple jumper"), so that late changes are also detected. The total capital starts at 1 and is expected not
+to grow unless something changes; by Ville's inequality, it ever reaches :math:`1 / \alpha` with probability at most
+:math:`\alpha`. Ranks are computed within bins to bound memory; the held-out scores that set the bin edges are not
 counted in them.
 """
 
@@ -21,7 +21,7 @@ BINS = 32
 BLOCK = 50
 STAKES = np.array([-1.6, -0.8, -0.3, 0.0, 0.3, 0.8, 1.6])
 JUMP = 0.02
-"""The share of the capital that moves between the stakes after each block."""
+"""The fraction of the capital that moves between the stakes after each block."""
 _CHUNK = 8_192
 
 
@@ -30,7 +30,7 @@ class SequentialTest:
 
     Args:
         reference: Held-out scores (N,), at least two.
-        seed: The seed of the order of ties, and of the half of the reference that sets the bins.
+        seed: The seed of tie-breaking and of the choice of the reference half that sets the bins.
     """
 
     def __init__(self, reference: np.ndarray, seed: int = 0) -> None:
@@ -40,14 +40,14 @@ class SequentialTest:
         self.edges = np.unique(np.quantile(shaping, np.arange(1, BINS) / BINS))
         self.reference = np.bincount(self.bins(counted), minlength=self.edges.size + 1)
         self.counts: np.ndarray
-        """scores seen so far in each bin, held-out ones included"""
+        """scores seen so far in each bin, including held-out ones"""
         self.log_capital: np.ndarray
         self.parts: int
-        """tests that have seen anything and were merged into this one, itself included"""
+        """merged tests that have seen any data, including this one"""
         self.place: int
         """rows in the current block"""
         self.peak: float
-        """the largest logarithm of the whole capital so far, of any part"""
+        """the largest log capital so far, of any merged test"""
         self.restart()
 
     def bins(self, scores: np.ndarray) -> np.ndarray:
@@ -55,18 +55,18 @@ class SequentialTest:
         return np.searchsorted(self.edges, scores, side="right")
 
     def restart(self) -> None:
-        """Forget all live scores."""
+        """Discard all live scores."""
         self.counts = self.reference.copy()
         self.log_capital = np.full(STAKES.size, -np.log(STAKES.size))
         self.parts, self.place, self.peak = 0, 0, 0.0
 
     @property
     def evidence(self) -> float:
-        """The logarithm of the capital: at least log(1 / a) with probability a at most, if nothing has changed."""
+        """The log capital; if nothing has changed, it reaches log(1 / a) with probability at most a."""
         return float(np.logaddexp.reduce(self.log_capital))
 
     def less_sure(self) -> float:
-        """Return the probability that a live score is higher than a held-out one, plus half that of the same bin."""
+        """Return the probability that a live score is higher than a held-out one, plus half that of sharing a bin."""
         live = self.counts - self.reference
         if not live.any():
             return 0.5
@@ -74,16 +74,16 @@ class SequentialTest:
         return float(live @ below / (live.sum() * self.reference.sum()))
 
     def add(self, scores: np.ndarray) -> None:
-        """Bet on the ranks of further scores, in their order. How they are cut into batches does not matter."""
+        """Bet on the ranks of further scores, in order; the batch boundaries do not matter."""
         bins = self.bins(scores)
         self.parts = max(self.parts, min(1, bins.size))
         for start in range(0, bins.size, _CHUNK):
             self._bet(self._ranks(bins[start : start + _CHUNK]))
 
     def _ranks(self, bins: np.ndarray) -> np.ndarray:
-        """Return the smoothed rank of each score among itself and all before it, uniform on [0, 1]."""
-        lower = bins[:, None] < np.arange(self.counts.size + 1)  # in a bin below each bin
-        lower = np.cumsum(lower, axis=0, dtype=np.uint16)  # so far, itself included
+        """Return the smoothed rank of each score among itself and all earlier scores, uniform on [0, 1]."""
+        lower = bins[:, None] < np.arange(self.counts.size + 1)  # True if the score lies below the bin
+        lower = np.cumsum(lower, axis=0, dtype=np.uint16)  # running count, including the score itself
         rows, before = np.arange(bins.size), np.concatenate([[0], np.cumsum(self.counts)])
         below = before[bins] + lower[rows, bins]
         equal = before[bins + 1] + lower[rows, bins + 1] - below
@@ -91,7 +91,7 @@ class SequentialTest:
         return (below + self.random.random(bins.size) * equal) / (before[-1] + rows + 1)
 
     def _bet(self, ranks: np.ndarray) -> None:
-        """Multiply the capital by the gains of the ranks, block by block, with a jump between two blocks."""
+        """Multiply the capital by the gains of the ranks, block by block, with a jump between blocks."""
         gains = np.log1p(STAKES * (ranks[:, None] - 0.5))
         first = BLOCK - self.place % BLOCK
         gains = np.add.reduceat(gains, [0, *range(first, ranks.size, BLOCK)], axis=0)
@@ -112,8 +112,8 @@ class SequentialTest:
     def merge(self, other: SequentialTest) -> None:
         """Merge another test with the same reference: add the counts and average the capitals.
 
-        The average weighs every part equally. An alarm of any part stays: as the capitals of k parts start with a sum
-        of k, the probability that any part, or their average, ever reaches 1 / a is at most k a.
+        The average weighs every part equally. An alarm in any part persists: since the capitals of k parts initially
+        sum to k, the probability that any part, or their average, ever reaches 1 / a is at most k a.
         """
         if not np.array_equal(self.edges, other.edges) or not np.array_equal(self.reference, other.reference):
             raise ValueError("cannot merge monitors with different references; make both from one scorer's file")
@@ -126,7 +126,7 @@ class SequentialTest:
         self.peak = max(self.peak, other.peak, self.evidence)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return arrays and plain values from which `from_state` makes an equal test."""
+        """Return arrays and plain values from which `from_state` restores the test."""
         arrays = {name: getattr(self, name) for name in ("edges", "reference", "counts", "log_capital")}
         random = self.random.bit_generator.state
         words = {key: str(value) for key, value in random["state"].items()}
@@ -135,7 +135,7 @@ class SequentialTest:
 
     @classmethod
     def from_state(cls, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> SequentialTest:
-        """Return the test of a `state`."""
+        """Build a test from its `state`."""
         result = cls.__new__(cls)
         for name in ("edges", "reference", "counts", "log_capital"):
             setattr(result, name, np.asarray(arrays[name]))

@@ -1,4 +1,4 @@
-"""Prediction sets that hold the true class with a promised probability (split conformal prediction)."""
+"""Prediction sets with guaranteed coverage of the true class (split conformal prediction)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ METHODS: tuple[str, ...] = ("lac", "aps", "raps")
 
 
 class PredictionSets(Attachment):
-    r"""Sets of classes that hold the true class with probability `coverage` or more.
+    r"""Sets of classes that contain the true class with probability at least `coverage`.
 
-    With the probabilities p of the classes, sorted from the largest, the score of class y at rank r is
+    With class probabilities p in descending order, the score of class y at rank r is
 
     * "lac": :math:`1 - p_y`; the smallest sets on average, sometimes empty (Sadinle et al., 2019);
-    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all likelier classes; sets that adapt to hard
+    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all more likely classes; sets that adapt to hard
       inputs and are never empty (Romano et al., 2020, without randomisation);
     * "raps": that plus `penalty` for every rank beyond `free`, which gives smaller sets if there are many classes
       (Angelopoulos et al., 2021).
 
     A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
-    classes of n held-out predictions. The coverage c then holds on average over held-out and live data, whatever the
-    model, if both are exchangeable and nothing was fitted to the held-out data. It does not hold for every input or
-    class; with `per_class` it holds within each true class. Under shift it does not hold.
+    classes of n held-out predictions. The coverage c then holds on average over held-out and live data, for any
+    model, if both are exchangeable and nothing was fitted to the held-out data. It is not guaranteed for every input or
+    class; with `per_class` it holds within each true class. It does not hold under shift.
 
     Args:
-        coverage: The promised probability.
+        coverage: The nominal coverage.
         method: "lac", "aps" or "raps".
         per_class: Use one threshold per true class.
         penalty: The penalty of "raps".
@@ -83,7 +83,7 @@ class PredictionSets(Attachment):
         return self
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn from held-out outputs with labels and the scorer's posterior, or the softmax if it has none."""
+        """Learn from held-out outputs with labels and the scorer's posterior, or the softmax of the logits."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         if outputs.labels is None:
@@ -93,10 +93,10 @@ class PredictionSets(Attachment):
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """Return the classes in the set of each prediction, (N, C) booleans.
+        """Return a boolean mask (N, C) of the classes in each prediction set.
 
         Args:
-            outputs: `Outputs` of the model, or class probabilities (N, C) if it was fitted to these.
+            outputs: `Outputs` of the model, or class probabilities (N, C) if fitted to these.
         """
         thresholds = self._learned(self._thresholds)
         probabilities = posterior(self._bound(), outputs) if isinstance(outputs, Outputs) else outputs
@@ -113,7 +113,7 @@ class PredictionSets(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Return the object of a `state`."""
+        """Build the prediction sets from their `state`."""
         result = cls(**state.facts)
         thresholds = np.asarray(state.tensors["thresholds"])
         if thresholds.ndim != 1 or thresholds.size == 0 or not np.isfinite(thresholds).all():

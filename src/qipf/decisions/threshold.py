@@ -1,9 +1,9 @@
-r"""Find the largest threshold that provably keeps a promise, by fixed-sequence testing.
+r"""Find the largest threshold with a proven guarantee, by fixed-sequence testing.
 
-A few held-out predictions, the design part, propose thresholds and the first one to test. All others, the proof part,
+A few held-out predictions, the design part, propose thresholds and the first one to test. The rest, the proof part,
 test them. For a threshold t that does not depend on the proof part, the losses of the k predictions there with a score
-of at most t are independent draws, so the p-value of "the risk among the accepted exceeds the limit" is exact given k,
-also with ties. Testing goes up from one threshold to the next and stops at the first that fails, which needs no
+of at most t are independent draws, so the p-value of "the risk among accepted predictions exceeds the limit" is exact
+given k, even with ties. Thresholds are tested in increasing order until the first failure, which needs no
 correction for the number of thresholds (Angelopoulos et al., 2021, "Learn then test").
 """
 
@@ -21,7 +21,7 @@ from scipy import special
 from qipf._common.errors import Problem
 
 DESIGN = 0.15
-"""The share of the held-out predictions that propose thresholds."""
+"""The fraction of the held-out predictions that propose thresholds."""
 CANDIDATES = 200
 
 
@@ -34,14 +34,14 @@ class Unsupported(Problem):
 
 
 def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
-    r"""Return the rank :math:`\lceil (n + 1) c \rceil` of a held-out score that exceeds a new one with probability c.
+    r"""Return the rank :math:`\lceil (n + 1) c \rceil` of the held-out score used as a conformal quantile.
 
     The new score is equally likely to have each of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005).
 
     Args:
         count: The number n of held-out examples.
         coverage: The probability c.
-        which: A description of the examples for the message, with a space at the end.
+        which: A description of the examples for the error message, with a trailing space.
         argument: The parameter that the coverage comes from.
 
     Raises:
@@ -64,10 +64,10 @@ class Proof:
         accepted: Accepted predictions among them.
         errors: Wrong predictions among the accepted ones, or the sum of their losses.
         low: Lower end of the interval of the risk among accepted predictions.
-        high: Upper end of that interval; at most the limit if the risk is promised.
-        share: Share of the rows that is accepted.
-        share_low: Lower end of the interval of that share.
-        share_high: Upper end of it.
+        high: Upper end of that interval; at most the limit if the promise bounds the risk.
+        share: Acceptance rate.
+        share_low: Lower end of the interval of that rate.
+        share_high: Upper end of that interval.
     """
 
     rows: int
@@ -81,7 +81,7 @@ class Proof:
 
 
 class ProvenThreshold(NamedTuple):
-    """A proven threshold, the upper bound of its risk, and the rows that prove it."""
+    """A proven threshold, the upper bound of its risk, and the rows of the proof."""
 
     threshold: float
     high: float
@@ -91,18 +91,18 @@ class ProvenThreshold(NamedTuple):
 def prove(
     scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0
 ) -> ProvenThreshold:
-    """Return the largest threshold that keeps the risk among the accepted below `limit`.
+    """Return the largest threshold that keeps the risk among accepted predictions below `limit`.
 
     Args:
         scores: (N,) finite numbers.
         losses: (N,) in [0, 1].
         limit: The limit of the mean loss of accepted predictions.
         level: The probability that the promise fails.
-        exact: True if all losses are 0 or 1, for which there is an exact test.
+        exact: True if all losses are 0 or 1, which allows an exact test.
         seed: The seed of the split into the design and the proof part.
 
     Raises:
-        Unsupported: No threshold is proven.
+        Unsupported: No threshold can be proven.
     """
     order = np.random.default_rng(seed).permutation(scores.size)
     design, rows = np.sort(order[: int(DESIGN * scores.size)]), np.sort(order[int(DESIGN * scores.size) :])
@@ -120,7 +120,7 @@ def prove(
 def _tests(
     scores: np.ndarray, losses: np.ndarray, thresholds: np.ndarray, level: float, *, exact: bool
 ) -> list[Callable[[float], float | np.ndarray]]:
-    """Return for each threshold a function: the p-value of "the risk of the accepted exceeds a limit"."""
+    """Return one function per threshold: the p-value of "the risk of accepted predictions exceeds a limit"."""
     if not exact:
         return [lambda limit, t=t: loss_p(losses[scores <= t], limit, level) for t in thresholds]
     order = np.argsort(scores, kind="stable")
@@ -130,7 +130,7 @@ def _tests(
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
-    """Return the thresholds to test, rising from the one that `rows` predictions most likely prove."""
+    """Return the thresholds to test, in increasing order from the one that `rows` predictions most likely prove."""
     if scores.size == 0:
         return np.zeros(0)
     thresholds, counts, rates = _curve(scores, losses)
@@ -144,7 +144,7 @@ def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *
 
 
 def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return up to `CANDIDATES` rising thresholds, the number that each accepts, and the likely risk among them.
+    """Return up to `CANDIDATES` increasing thresholds, the number that each accepts, and their estimated risk.
 
     The risk comes from a logistic function of the normal scores of the ranks, which is less noisy than the few losses
     of a small sample. It only chooses the first threshold to test; no promise depends on it.
@@ -162,8 +162,8 @@ def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _logistic(x: np.ndarray, losses: np.ndarray) -> np.ndarray:
     """Return the mean loss at each x by logistic regression.
 
-    A weak prior on the slope gives separable data a solution. One further row at the largest x, half lost, stands for
-    errors that a small sample may lack.
+    A weak prior on the slope gives separable data a solution. An additional row at the largest x with loss 1/2
+    represents errors that a small sample may miss.
     """
     columns = np.stack([np.ones(x.size + 1), np.append(x, x.max())], axis=1)
     target, prior, theta = np.append(losses, 0.5), np.array([1e-6, 0.05]), np.zeros(2)
@@ -201,7 +201,7 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
 def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:
     r"""Return the exact p-value of "the error rate exceeds `limit`", :math:`P(\mathrm{Bin}(n, \alpha) \le e)`.
 
-    Counts may be arrays, and fractions, which predict the result for more data.
+    Counts may be arrays, and may be fractional to extrapolate to more data.
     """
     right = np.asarray(count, dtype=np.float64) - errors
     return np.where(right > 0, special.betainc(np.maximum(right, 1e-300), np.add(errors, 1.0), 1 - limit), 1.0)
@@ -210,10 +210,10 @@ def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: flo
 def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
     r"""Return the p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting against it.
 
-    The capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` is expected not to grow if the mean is above
-    :math:`\alpha`, for stakes :math:`\lambda_i` that depend on earlier losses only; by Ville's inequality one over its
-    maximum is a p-value (Waudby-Smith and Ramdas, 2024). The stakes are the best ones for tests at `level`, with
-    estimates of mean and variance from the losses so far. Small variances make it far stronger than Hoeffding's bound.
+    The capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` does not grow in expectation if the mean is above
+    :math:`\alpha`, for stakes :math:`\lambda_i` that depend on earlier losses only; by Ville's inequality, the inverse
+    of its maximum is a p-value (Waudby-Smith and Ramdas, 2024). The stakes are the best ones for tests at `level`, with
+    the mean and variance estimated from earlier losses. For small variances it is much tighter than Hoeffding's bound.
     """
     count = losses.size
     if count == 0:
@@ -228,7 +228,7 @@ def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
 
 
 def error_interval(errors: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the exact two-sided interval of an error rate (Clopper and Pearson, 1934)."""
+    """Return the exact two-sided confidence interval of an error rate (Clopper and Pearson, 1934)."""
     if count == 0:
         return 0.0, 1.0
     tail = (1 - confidence) / 2
@@ -238,7 +238,7 @@ def error_interval(errors: int, count: int, confidence: float) -> tuple[float, f
 
 
 def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the interval of the share of all scores below the one of this rank among `count`, by beta quantiles."""
+    """Return the interval of the fraction of all scores below that of this rank among `count`, from beta quantiles."""
     tail = (1 - confidence) / 2
     low, high = special.betaincinv(rank, count + 1 - rank, [tail, 1 - tail])
     return float(low), float(high)
@@ -257,9 +257,9 @@ def largest_not_rejected(p_value: Callable[[float], float | np.ndarray], level: 
 
 
 def fewest(rate: float, limit: float, level: float) -> float:
-    """Return the number of accepted predictions with the error rate `rate` that likely proves at most `limit`.
+    """Return the number of accepted predictions with error rate `rate` needed to likely prove `limit`.
 
-    It suffices with one standard deviation more errors than expected. Infinity if no number suffices.
+    It allows for one standard deviation more errors than expected. Return infinity if no number suffices.
     """
 
     def shown(count: int) -> bool:

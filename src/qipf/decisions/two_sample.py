@@ -1,4 +1,4 @@
-"""Two-sample tests, without labels, of whether live predictions resemble the held-out ones."""
+"""Label-free two-sample tests that compare live with held-out predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qipf._common.errors import check_probability
 
 MOST_SCORES = 2_000
 MOST_ROWS = 500
-"""Rows of features of the held-out data that are kept, and of the live data that are compared."""
+"""Maximum number of held-out feature rows to keep, and of live rows to compare."""
 PERMUTATIONS = 999
 _EXACT = 1_000
 
@@ -22,7 +22,7 @@ class Check:
 
     Attributes:
         alike: True if the tests find no difference between live and held-out predictions.
-        p_value: The p-value of all tests together, after Bonferroni's correction. If nothing has changed, it is at most
+        p_value: The p-value of all tests combined, with a Bonferroni correction. If nothing has changed, it is at most
             `level` with a probability of at most `level`.
         level: The false-alarm rate.
         tests: The p-value of each test: "scores", and "features" or "logits".
@@ -44,7 +44,7 @@ class Check:
 
 
 def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
-    """Compare scores by Kolmogorov and Smirnov's test, and matrices by the energy distance."""
+    """Compare scores by a Kolmogorov-Smirnov test, and matrices by the energy distance."""
     check_probability("level", level)
     tests: dict[str, float] = {}
     for name in (name for name in reference if name in live):
@@ -61,8 +61,8 @@ def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level
 
 
 def scores_p(before: np.ndarray, now: np.ndarray) -> float:
-    """Return the p-value of Kolmogorov and Smirnov's two-sample test; ties make it larger, never smaller."""
-    from scipy import stats  # imported here: it takes longer to import than the rest of qipf
+    """Return the p-value of a two-sample Kolmogorov-Smirnov test; it is conservative if there are ties."""
+    from scipy import stats  # imported here because it takes longer to import than the rest of qipf
 
     method: Any = "exact" if max(len(before), len(now)) <= _EXACT else "asymp"
     result: Any = stats.ks_2samp(before, now, method=method)
@@ -70,7 +70,7 @@ def scores_p(before: np.ndarray, now: np.ndarray) -> float:
 
 
 def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: int = PERMUTATIONS) -> float:
-    r"""Return the p-value of a permutation test of the energy distance; every column is divided by its deviation.
+    r"""Return the p-value of a permutation test of the energy distance; columns are scaled to unit variance.
 
     .. math::  2 E|X - Y| - E|X - X'| - E|Y - Y'|
     """
@@ -91,7 +91,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:
-    """Return the Euclidean distances of all pairs, by one matrix product, which is fast for long rows."""
+    """Return the Euclidean distances of all pairs, using one matrix product, which is fast for long rows."""
     rows = rows - rows.mean(axis=0)
     lengths = np.square(rows).sum(axis=1)
     squares = lengths[:, None] + lengths - 2 * rows @ rows.T

@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST = 100_000
-"""Tokens or pixels that a scorer is fitted to."""
+"""Maximum number of tokens or pixels that a scorer is fitted to."""
 GATHERED = 2**26
-"""Numbers that are gathered before they are scored together: 256 MB in single precision."""
+"""Numbers that are buffered before they are scored together: 256 MB in single precision."""
 OTHER = "give the model that the scorer was fitted to"
 _PLAIN = {"int": (Integral, "an integer"), "float": (Real, "a number"), "str": (str, "a string")}
 
 
 class Attachment(ABC):
-    """Something learned about one fitted scorer that is saved, loaded and wrapped together with it.
+    """An object learned for one fitted scorer that is saved, loaded and wrapped together with it.
 
     A subclass defines `kind`, `state` and `from_state`. `Scorer.attach` keeps at most one attachment of each kind;
     fitting the scorer again drops all of them.
@@ -57,7 +57,7 @@ class Attachment(ABC):
 
     kind: ClassVar[str]
     scorer: Scorer | None = None
-    """The scorer that it was attached to, as it was then; None before."""
+    """A snapshot of the scorer that it was attached to; None before."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -65,13 +65,13 @@ class Attachment(ABC):
             ATTACHMENTS[cls.kind] = cls
 
     def bind(self, scorer: Scorer) -> None:
-        """Remember the scorer as it is now; a later fit of it must not change what was learned about it."""
+        """Store a snapshot of the scorer, so that fitting it again does not affect this object."""
         own = copy.copy(scorer)
         own._attachments = {}
         self.scorer = own
 
     def _learned(self, value: T | None) -> T:
-        """Return something that fitting sets; raise RuntimeError before."""
+        """Return a fitted value, or raise RuntimeError if it is not set."""
         if value is None:
             raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit_scorer(scorer, held_out) first")
         return value
@@ -87,28 +87,28 @@ class Attachment(ABC):
 
     @abstractmethod
     def state(self) -> Fitted:
-        """Return arrays and plain JSON values from which `from_state` makes an equal object."""
+        """Return arrays and plain JSON values from which `from_state` restores the object."""
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Return the object that `state` came from.
+        """Build an object from its `state`.
 
         Raises:
-            ValueError: The state does not describe such an object.
+            ValueError: The state is not valid.
         """
 
 
 class Scorer(ABC):
-    """Map each prediction to one number, from one forward pass; higher is less sure.
+    """Assign one uncertainty to each prediction from a single forward pass; higher means less certain.
 
     A subclass is a dataclass whose fields are its settings (plain JSON values), with `name`, `_fit` and `_score`. This
-    class saves, loads, wraps, checks and moves between array libraries. `_score` must be a pure function of the
+    class handles saving, loading, wrapping, checks and array libraries. `_score` must be a pure function of the
     outputs, the settings and the fitted tensors, so that a scorer is safe in threads and can be exported.
 
     Attributes:
         fitted: The result of a fit; None before.
-        attachments: What is saved and wrapped with this fitted scorer, by kind; see `attach`.
+        attachments: Objects that are saved and wrapped with this fitted scorer, by kind; see `attach`.
     """
 
     name: ClassVar[str]
@@ -125,7 +125,7 @@ class Scorer(ABC):
             SCORERS[cls.name] = cls
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
-        """Check the settings before the class reads them."""
+        """Check the settings before `__init__` runs."""
         check_settings(cls, given, named)
         return super().__new__(cls)
 
@@ -135,15 +135,15 @@ class Scorer(ABC):
         self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, batch_size: int | None = None, progress: bool = True,
     ) -> Self:  # fmt: skip
-        """Fit to a trained model and reference data; a method that needs neither takes neither.
+        """Fit to a trained model and reference data; both are optional for methods that do not need them.
 
         Args:
-            model: A model as for `qipf.collect`. With `Outputs`, only methods that read weights need it; these take
-                whatever `qipf.weights.read_weights` reads: a module, a file of weights, a list of arrays, ...
-            data: Reference data as for `qipf.collect`, or `Outputs`, which are taken as they are.
-            task: What one prediction is, as for `qipf.collect`.
-            features: The module whose output are the features; None for what enters the layer that makes the logits.
-            device: Where the inputs go; None is the device of the model.
+            model: A model as for `qipf.collect`. With `Outputs`, only methods that read weights need it; these accept
+                anything that `qipf.weights.read_weights` reads: a module, a file of weights, a list of arrays, ...
+            data: Reference data as for `qipf.collect`, or `Outputs`, which are used as they are.
+            task: The task, as for `qipf.collect`.
+            features: The module whose output is used as features; None for the input of the last layer.
+            device: The device of the inputs; None for that of the model.
             batch_size: Inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
 
@@ -173,7 +173,7 @@ class Scorer(ABC):
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """Return the uncertainty of every prediction, (M,), in the library, dtype and on the device of the logits.
+        """Return the uncertainty of every prediction, (M,), with the array library, dtype and device of the logits.
 
         Args:
             outputs: `Outputs`, or bare (N, C) logits if the method reads nothing else.
@@ -189,7 +189,7 @@ class Scorer(ABC):
         return scores
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the uncertainty of tokens, (M,), from the few numbers that remain of their logits."""
+        """Return the uncertainty of tokens, (M,), from a summary of their logits."""
         raise Problem("scorer", "it reads all logits, and only a few numbers of a token are kept")
 
     def score(
@@ -199,18 +199,18 @@ class Scorer(ABC):
     ) -> Array:  # fmt: skip
         """Return the uncertainty of every prediction of `model` on `data`, in the shape of the predictions.
 
-        That is (N,) for classes and numbers, (N, L) for several labels, (N, T) for tokens, by the position of the
-        logits and NaN if masked, and (N, H, W) for pixels. Labels in the data are checked, but not used.
+        That is (N,) for classes and numbers, (N, L) for several labels, (N, T) for tokens, indexed by the position of
+        the logits and NaN if masked, and (N, H, W) for pixels. Labels in the data are checked, but not used.
 
         Args:
-            model: The model that this scorer was fitted to; a model with other weights triggers a warning.
+            model: The model that this scorer was fitted to; different weights trigger a warning.
             data: Inputs as for `qipf.collect`.
-            task: What one prediction is; None for the task that the scorer was fitted to, or else to find it.
-            features: The module whose output are the features; None for the one that the scorer was fitted to.
-            views: How many views of an image, itself included, to average over, with one pass each; None for the
-                number that the scorer has.
-            device: Where the inputs go; None is the device of the model.
-            store: Where the outputs and the scores go; None is the device of the model.
+            task: The task; None for the one that the scorer was fitted to, or to infer it.
+            features: The module whose output is used as features; None for the one that the scorer was fitted to.
+            views: The number of views per image, including the image itself, to average over, one pass each; None for
+                the setting of the scorer.
+            device: The device of the inputs; None for that of the model.
+            store: The device of the outputs and scores; None for that of the model.
             batch_size: Inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
         """
@@ -236,24 +236,24 @@ class Scorer(ABC):
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, store: Any = "cpu", batch_size: int | None = None, progress: bool = True,
     ) -> Iterator[Scored]:  # fmt: skip
-        """Yield the scores of one batch after the other, so that memory does not grow with the data.
+        """Yield the scores batch by batch, in bounded memory.
 
-        Between two batches the model is as it was found. The arguments are those of `score`.
+        The model is restored between batches. The arguments are those of `score`.
         """
         return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
 
     def with_views(self, views: int) -> Self:
-        """Return the scorer with another number of views of each image, if it can average over views."""
+        """Return the scorer with a different number of views per image, if it supports views."""
         if views != 1:
             raise Problem("views", f"{self.name} has none", expected="1", hint="take what qipf.default returns")
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write one file that `qipf.load` reads back to the same scores, bit for bit, with all attachments.
+        """Write the scorer and its attachments to one file; `qipf.load` restores it with bit-identical scores.
 
         Raises:
             RuntimeError: The scorer is not fitted.
-            ValueError: A setting cannot be written, for example a function.
+            ValueError: A setting cannot be serialised, for example a function.
         """
         fitted = self._require_fitted()
         tensors, attached = dict(fitted.tensors), {}
@@ -279,10 +279,10 @@ class Scorer(ABC):
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
-        """Keep `attachment` with this scorer, in place of one of the same kind; `save`, `load` and `wrap` include it.
+        """Attach an object, replacing any of the same kind; `save`, `load` and `wrap` include it.
 
         Raises:
-            ValueError: It was learned about another scorer, or about another fit of this one.
+            ValueError: It was fitted to a different scorer, or to a different fit of this one.
         """
         self._require_fitted()
         if not isinstance(attachment, Attachment):
@@ -302,7 +302,7 @@ class Scorer(ABC):
 
     @property
     def probability(self) -> ErrorProbability | None:
-        """The map from scores to probabilities of error, `ErrorProbability().fit_scorer(scorer, held_out)`."""
+        """The map from scores to error probabilities, for example `ErrorProbability().fit_scorer(scorer, held_out)`."""
         return self._attachments.get("probability")  # pyright: ignore[reportReturnType]
 
     @probability.setter
@@ -311,7 +311,7 @@ class Scorer(ABC):
 
     @property
     def decision(self) -> Decision | None:
-        """The rule that accepts predictions, `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
+        """The rule that accepts predictions, for example `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
         return self._attachments.get("decision")  # pyright: ignore[reportReturnType]
 
     @decision.setter
@@ -320,7 +320,7 @@ class Scorer(ABC):
 
     @property
     def prediction_sets(self) -> PredictionSets | None:
-        """The sets of possible classes, `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
+        """The sets of possible classes, for example `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
         return self._attachments.get("prediction_sets")  # pyright: ignore[reportReturnType]
 
     @prediction_sets.setter
@@ -338,23 +338,23 @@ class Scorer(ABC):
 
     @property
     def task_name(self) -> str:
-        """The task that this scorer was fitted to, such as "classes" or "pixels"; empty if that is not known."""
+        """The task that this scorer was fitted to, such as "classes" or "pixels"; empty if unknown."""
         return self.fitted.facts.get("task", {}).get("name", "") if self.fitted else ""
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The layers, in addition to the features, that this scorer reads, for `qipf.collect`; names are strings."""
+        """The layers that this scorer reads in addition to the features, for `qipf.collect`."""
         return ()
 
     @property
     def export_problem(self) -> str:
-        """Reason why this scorer cannot become part of an exported graph; empty if it can."""
+        """The reason why this scorer cannot be exported; empty if it can."""
         return ""
 
-    # --- for those who build on it -------------------------------------------------------------------------------
+    # --- for subclasses ------------------------------------------------------------------------------------------
 
     def graph_score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """Return the scores without any check, from given tensors, as a compiled or exported graph traces them."""
+        """Return the scores from the given tensors without checks, for compiled or exported graphs."""
         with without_autocast(outputs.logits):
             return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
@@ -370,7 +370,7 @@ class Scorer(ABC):
         return self.fitted
 
     def _start(self, model: Any, data: Any, task: Any, device: Any, batch_size: int | None) -> Start:
-        """Open the model, compare it with the one of the fit, and find the task."""
+        """Open the model, compare it with the fitted one, and find the task."""
         facts = self._require_fitted().facts
         runner = open_model(model, device=device)
         check_facts(facts, runner, stacklevel=4)
@@ -401,7 +401,7 @@ class Scorer(ABC):
                 try:
                     scores = self(rows)
                 except ValueError:
-                    task.check_finite(part)  # names the prediction instead of a row of the block
+                    task.check_finite(part)  # reports the prediction instead of a row of the block
                     raise
                 found, kept = task.predicted(rows), None if task.whole else rows
                 if uncertainty is None:
@@ -410,14 +410,14 @@ class Scorer(ABC):
                 uncertainty[index] = _moved(scores, uncertainty).reshape(uncertainty[index].shape)
                 predicted[index] = _moved(found, predicted).reshape(predicted[index].shape)
                 del rows
-            del part  # the logits of two passes would exist at once
+            del part  # otherwise the logits of two passes would be in memory
         if counted is None or uncertainty is None:
             raise Problem("data", "no prediction", expected="at least one that is not masked")
         labels = None if labels is None else _moved(labels, uncertainty)
         return Scored(uncertainty, predicted, labels, _moved(counted, uncertainty), batch.numbers, kept)
 
     def _named(self, outputs: Outputs, numbers: Sequence[int]) -> Array:
-        """Score rows; an error names the row of the user's data."""
+        """Score rows; errors report row numbers of the user's data."""
         try:
             return self(outputs)
         except ValueError:
@@ -430,12 +430,12 @@ class Scorer(ABC):
             raise
 
     def _use(self, fitted: Fitted) -> None:
-        """Use what was fitted or loaded; the last assignment makes it visible to other threads."""
+        """Set the fitted state; the last assignment publishes it to other threads."""
         self._cache: tuple[Fitted, dict[tuple[str, str], Mapping[str, Array]]] = (fitted, {})
         self.fitted = fitted
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
-        """Return the fitted tensors in the library and on the device of `reference`; each device is served once."""
+        """Return the fitted tensors in the library and on the device of `reference`, cached per device."""
         if compat.is_numpy_array(reference) or not fitted.tensors:
             return fitted.tensors
         xp, device = namespace(reference), compat.device(reference)
@@ -443,7 +443,7 @@ class Scorer(ABC):
             return {key: xp.asarray(value) for key, value in fitted.tensors.items()}
         place = (xp.__name__, str(device))
         owner, moved = self._cache
-        if owner is not fitted:  # another thread has fitted the scorer again in the meantime
+        if owner is not fitted:  # a different thread has fitted the scorer in the meantime
             moved = {}
         if place not in moved:
             tensors = {key: placeable(value, device) for key, value in fitted.tensors.items()}
@@ -451,7 +451,7 @@ class Scorer(ABC):
         return moved[place]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
-        """Return `Outputs` after a check of what this scorer reads, and of what it was fitted to."""
+        """Return `Outputs` after checking everything that this scorer reads against its fit."""
         if not isinstance(outputs, Outputs):
             logits = as_array(outputs, "logits")
             check_matrix(logits, "logits")
@@ -476,16 +476,16 @@ class Scorer(ABC):
             check_rows(as_array(values, name), name)
             if width is not None and values.shape[1] != width:
                 raise Problem(name, f"{values.shape[1]}", expected=f"{width} columns, as in fitting", hint=OTHER)
-            width = None  # it is that of the first
+            width = None  # only the first layer has a known width
         return outputs
 
     def _needed(self, fitted: Fitted | None) -> tuple[Any, ...]:
-        """Return the layers that outputs must have, in fitting if `fitted` is None."""
+        """Return the layers that outputs must have, or that fitting needs if `fitted` is None."""
         del fitted
         return self.layers
 
     def _width(self, fitted: Fitted) -> int | None:
-        """Return how many columns the features, or the first layer, had in fitting."""
+        """Return the number of columns of the features, or of the first layer, during fitting."""
         return fitted.facts.get("width")
 
 
@@ -498,7 +498,7 @@ def _same(one: Scorer, other: Scorer) -> bool:
 
 
 def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raise if a setting is not of the number, string, boolean or None that the class of a scorer declares."""
+    """Raise if a setting does not have the type that the scorer class declares."""
     if not dataclasses.is_dataclass(kind):
         return
     fields = [field for field in dataclasses.fields(kind) if field.init]
@@ -535,7 +535,7 @@ def _moved(values: Array, like: Array) -> Array:
 
 
 def _joined(maps: list[Any]) -> Array:
-    """Return scores of tokens, padded with NaN, or of pixels of one size, as one array."""
+    """Concatenate score maps: tokens are padded with NaN, pixels must have one size."""
     import torch
 
     if maps[0].ndim == 2:

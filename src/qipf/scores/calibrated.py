@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 NORMS = tuple(range(1, 11))
-"""The values of p that are tried."""
+"""The candidate values of p."""
 
 
 @dataclass(eq=False)
@@ -29,11 +29,11 @@ class Contrast(Scorer):
     .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
                  = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
 
-    It ranks predictions as the softmax response does at the same temperature, but does not round nearly certain ones to
-    a tie. Fit it to held-out outputs with labels: on its training data, a network looks surer than it is.
+    It ranks predictions like the softmax response at the same temperature, but does not round nearly certain ones to
+    a tie. Fit it to held-out outputs with labels: networks are overconfident on their training data.
 
     Args:
-        temperature: T; None for the one that makes the labels of the outputs most likely.
+        temperature: T; None for the one that maximises the likelihood of the labels.
     """
 
     name: ClassVar[str] = "contrast"
@@ -65,7 +65,7 @@ class MaxLogitPNorm(Scorer):
     `fitted.facts["p"]` is 0; the paper calls this the fallback.
 
     Args:
-        p: The norm; None finds it, and 0 always takes the fallback.
+        p: The norm; None to choose it; 0 for the fallback.
     """
 
     name: ClassVar[str] = "max-logit-p-norm"
@@ -80,7 +80,7 @@ class MaxLogitPNorm(Scorer):
         logits, labels, facts = labelled_logits(self, outputs)
         temperature = fit_temperature(logits, labels)
         correct = np.argmax(logits, axis=1) == labels
-        areas = {p: aurc(_score_of(logits, p, temperature), correct) for p in (0, *NORMS)}  # a tie goes to 0
+        areas = {p: aurc(_score_of(logits, p, temperature), correct) for p in (0, *NORMS)}  # 0 wins ties
         p = min(areas, key=lambda norm: areas[norm]) if self.p is None else self.p
         return Fitted({}, {**facts, "temperature": temperature, "p": p})
 
@@ -93,10 +93,10 @@ def _score_of(logits: Array, p: int, temperature: float) -> Array:
     if p == 0:
         return -log_odds(logits / temperature)
     xp = namespace(logits)
-    logits = logits / 4 - xp.mean(logits / 4, axis=1, keepdims=True)  # the scale cancels, and sums stay finite
+    logits = logits / 4 - xp.mean(logits / 4, axis=1, keepdims=True)  # the scale cancels out, and sums stay finite
     largest = xp.max(xp.abs(logits), axis=1)
     largest = xp.where(largest > 0, largest, xp.ones_like(largest))
-    powers = xp.abs(logits / largest[:, None]) ** p  # relative to the largest, which no power overflows
+    powers = xp.abs(logits / largest[:, None]) ** p  # relative to the largest, so that no power overflows
     norm = xp.sum(powers, axis=1) ** (1.0 / p)
     return -(xp.max(logits, axis=1) / largest) / xp.where(norm > 0, norm, xp.ones_like(norm))
 
@@ -110,8 +110,8 @@ class RelU(Scorer):
                - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
 
     with :math:`p = \mathrm{softmax}(z / T)` and D of unit Frobenius norm. Fit it to held-out outputs with labels. If no
-    pair of classes shares more probability among the errors, or there are no errors, every pair counts the same (the
-    Gini index, which ranks as `Doctor` does), as in the authors' program.
+    pair of classes is more confused among errors, or there are no errors, all pairs are weighted equally (the
+    Gini index, which ranks like `Doctor`), as in the authors' code.
 
     Args:
         weight: :math:`\lambda`, between 0 and 1.
@@ -148,5 +148,5 @@ class RelU(Scorer):
 
 
 def _products(p: np.ndarray) -> np.ndarray:
-    """The mean of p_i p_j over the rows, (C, C); zero without rows."""
+    """Return the mean of p_i p_j over the rows, (C, C); zero if there are no rows."""
     return p.T @ p / max(1, len(p))

@@ -1,4 +1,4 @@
-"""One field per class, from the features of reference inputs."""
+"""Score predictions by one potential field per class, estimated from the features of reference inputs."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from qipf.tasks.outputs import Outputs
 
 Normalise = Literal["unit", "centred-unit", "none"]
 NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")
-FEATURE_LIMIT = 4e9  # features that are not scaled end here: the squares of larger ones leave single precision
+FEATURE_LIMIT = 4e9  # limit of unscaled features: squares of larger ones overflow in single precision
 BANDWIDTHS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
-"""Candidates, in units of the root mean square length of the samples (which is 1 for unit-length features)."""
+"""Candidates, in units of the root mean square length of the samples (1 for unit-length features)."""
 LEFT_OUT, KEPT = 1500, 6000
 LEAST_SPREAD = 1e-3
-"""The least standard deviation of features of unit length; of smaller ones, squared distances are lost to rounding."""
+"""The smallest standard deviation of unit-length features; below it, rounding dominates squared distances."""
 FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
 Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
 LARGEST = 1e6
-"""The largest contrast or density, or the largest number of half precision; the score of a class without references."""
+"""The largest contrast or density, at most the half-precision maximum; the score of classes without references."""
 KINDS: tuple[str, ...] = ("contrast", "density", "own-density", "potential", "modes")
 
 ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in float32, and below all other values
 _LONGEST_BLOCK = 256
-_GPU_TILE = 2**26  # numbers in one tile: 256 MiB in float32
-_EVEN = 1.25  # all classes get the same number of blocks, and are summed at once, if that costs at most this factor
+_GPU_TILE = 2**26  # elements per tile: 256 MiB in float32
+_EVEN = 1.25  # pad all classes to the same number of blocks, to sum them at once, if that costs at most this factor
 
 
 @dataclass(eq=False)
 class ClassField(Scorer):
-    r"""Score how much closer a prediction lies to other classes than to its own, by one field per class.
+    r"""Score how much closer a prediction is to other classes than to its own, with one field per class.
 
     With psi_c the information potential field (paper, Definition 2) of the reference features of class c, the
     posterior is :math:`p(c \mid y) \propto \pi_c \psi_c(y)`, and with c* the predicted class
 
     .. math::  u = \log \sum_{c \ne c^*} p(c \mid y) - \log p(c^* \mid y) .
 
-    A predicted class without any references is unknown to the fields, and its score is the largest, u = 1e6.
+    A predicted class without references has the largest score, u = 1e6.
 
     Args:
         kind: "contrast" as above; "density", -log psi of all references; "own-density", -log psi of the predicted
             class; "potential", V_0 of the whole field (Definition 3); or "modes", the mean of the modes of orders
-            2, 4, 6, 8 (Definition 4). In the last two every reference counts the same.
-        bandwidth: Bandwidth of the kernel in normalised features. "cv" chooses the one under which references that
-            were left out have the most likely labels.
+            2, 4, 6, 8 (Definition 4). The last two weight all references equally.
+        bandwidth: Bandwidth of the kernel in normalised features. "cv" maximises the
+            leave-one-out likelihood of the labels.
         normalise: "unit" scales features to unit length; "centred-unit" first subtracts the mean of the references;
             "none" leaves features as they are, up to 4e9 in size.
         space: "features", or the name of a layer that was collected with `qipf.collect(..., layers=...)`.
@@ -81,25 +81,25 @@ class ClassField(Scorer):
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if it reads `Outputs.features`, and not one of the layers."""
+        """True if it reads `Outputs.features` instead of a layer."""
         return self.space == FEATURES
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layer that it reads, if that is not the features."""
+        """The layer to read, if it is not the features."""
         return () if self.space == FEATURES else (self.space,)
 
     @property
     def export_problem(self) -> str:
-        """Reason why this scorer cannot become part of an exported graph; empty if it can."""
+        """The reason why this scorer cannot be exported; empty if it can."""
         return "" if self.kind not in ("potential", "modes") else f'kind "{self.kind}" evaluates its field in blocks'
 
     def fit_batches(self, batches: Iterable[Outputs], *, references: int = 20_000, seed: int = 0) -> Self:
-        """Fit to more outputs than fit in memory, by keeping a uniform sample of their rows.
+        """Fit to more outputs than fit in memory, using a uniform sample of their rows.
 
         Args:
-            batches: Labelled outputs, for instance of one shard of the training data after another.
-            references: How many rows to keep.
+            batches: Labelled outputs, for instance one shard of the training data at a time.
+            references: The number of rows to keep.
             seed: Seed of the sample.
         """
         return self.fit(data=reservoir(batches, references, seed))
@@ -197,27 +197,27 @@ def normalise(values: Array, centre: Array, how: str) -> Array:
 
     Args:
         values: (N, d).
-        centre: (d,) what is subtracted; zero for "unit".
+        centre: (d,) the vector to subtract; zero for "unit".
         how: One of `NORMALISATIONS`; "none" only subtracts the centre, which does not change distances.
     """
     if how == "none":
         return namespace(values).clip(values, -FEATURE_LIMIT, FEATURE_LIMIT) - centre
-    return unit(0.5 * values - 0.5 * centre)  # half, so that the difference of the largest floats is finite
+    return unit(0.5 * values - 0.5 * centre)  # halved, so that the difference of the largest floats is finite
 
 
 def centre_of(features: np.ndarray, how: str) -> np.ndarray:
-    """Return what `normalise` subtracts for these reference features."""
+    """Return the vector that `normalise` subtracts for these reference features."""
     if how == "unit":
         return np.zeros(features.shape[1])
     return np.clip(features.mean(axis=0, dtype=np.float64), -FEATURE_LIMIT, FEATURE_LIMIT)
 
 
 def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> float:
-    r"""Return the bandwidth under which samples that were left out have the most likely labels.
+    r"""Return the bandwidth that maximises the leave-one-out likelihood of the labels.
 
     .. math::  s = \arg\min_s -\sum_i \log \frac{\psi_{y_i}(w_i)}{\sum_c \psi_c(w_i)}
 
-    It reads the references and their labels, and no other inputs.
+    Only the references and their labels are used.
     """
     order = np.random.default_rng(0).permutation(len(samples))
     split = min(LEFT_OUT, max(1, len(samples) // 5))
@@ -249,7 +249,7 @@ def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
         places = np.where(numbers < size, numbers, rng.integers(0, numbers + 1))
         rows = np.flatnonzero(places < size)
         for name, values in columns.items():
-            kept[name][places[rows]] = values[rows]  # of several rows for one index, the last one counts
+            kept[name][places[rows]] = values[rows]  # if several rows share an index, the last one wins
         seen += count
     if seen == 0:
         raise ValueError("batches: got no rows, expected at least one; an iterator that was read before is empty")
@@ -269,7 +269,7 @@ def _columns(batch: Outputs) -> dict[str, np.ndarray]:
 
 
 class Packed(NamedTuple):
-    """Samples sorted by class and padded to whole blocks of one class each, so that one product serves all classes."""
+    """Samples sorted by class and padded to whole blocks of one class each, so that one product covers all."""
 
     keys: Array
     """(m, d) samples in units of the bandwidth"""
@@ -294,7 +294,7 @@ def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndar
     """
     counts = np.bincount(labels, minlength=classes)
     typical = max(1, int(counts[counts > 0].mean()) // 8) if len(labels) else 1
-    length = min(_LONGEST_BLOCK, 1 << (typical.bit_length() - 1))  # padding is an eighth of a class at most
+    length = min(_LONGEST_BLOCK, 1 << (typical.bit_length() - 1))  # padding is at most an eighth of a class
     blocks = -(-counts // length)
     if classes * blocks.max() <= _EVEN * blocks.sum():
         blocks[:] = blocks.max()
@@ -319,12 +319,12 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
 
     .. math::  -\tfrac12 |y - w_t|^2 = -\tfrac12 |y|^2 + (y, 1) \cdot (w_t, -\tfrac12 |w_t|^2),
 
-    so this is a log-sum-exp over dot products of a query with keys, and is computed tile by tile. Queries and samples
-    are expected to be centred, because small numbers lose less to rounding.
+    so this is a log-sum-exp over query-key dot products, computed tile by tile. Queries and samples
+    should be centred to reduce rounding errors.
 
     Args:
         y: (N, d) queries, in the units of the packed samples and relative to their centre.
-        packed: The result of `pack`, with arrays in the library, dtype and on the device of `y`.
+        packed: The result of `pack`, with the array library, dtype and device of `y`.
         bandwidth: s, in the same units.
     """
     xp = namespace(y)
@@ -332,7 +332,7 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
     half = 0.5 * sharpness * xp.sum(y * y, axis=1)[:, None]
     y = sharpness * y
     bias = sharpness * packed.squares + packed.weights
-    if is_traced(y):  # a traced batch has no size, so it cannot be cut
+    if is_traced(y):  # a traced batch has no size, so it cannot be tiled
         return _by_class(xp, _block_sums(xp, y, packed.keys, bias, packed.length), packed) - half
     if y.shape[0] == 0:
         return xp.zeros((0, len(packed.blocks)), dtype=y.dtype, device=compat.device(y))
@@ -348,13 +348,13 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
 
 
 def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int) -> Array:
-    """Return the log of the sums over every block of keys, (N, m / length)."""
+    """Return the log-sum-exp over every block of keys, (N, m / length)."""
     products = xp.addmm(bias, y, keys.T) if compat.is_torch_array(y) else y @ xp.matrix_transpose(keys) + bias
     return _log_sum(xp, xp.reshape(products, (y.shape[0], -1, length)))
 
 
 def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
-    """Join the sums of blocks (N, blocks) to sums of classes (N, C)."""
+    """Combine block sums (N, blocks) into class sums (N, C)."""
     if len(set(packed.blocks)) == 1:
         return _log_sum(xp, xp.reshape(sums, (sums.shape[0], len(packed.blocks), -1)))
     columns, start = [], 0
@@ -366,7 +366,7 @@ def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
 
 
 def _log_sum(xp: Any, values: Array) -> Array:
-    """Return the log of summed exponentials over the last of three axes."""
+    """Return the log-sum-exp over the last of three axes."""
     if values.shape[2] == 1:
         return values[:, :, 0]
     high = xp.max(values, axis=2)
@@ -374,7 +374,7 @@ def _log_sum(xp: Any, values: Array) -> Array:
 
 
 def _tile(y: Array, multiple: int) -> tuple[int, int]:
-    """Return the rows and columns of a tile that fits in the cache of a CPU, or fills a GPU."""
+    """Return the rows and columns of a tile that fits in the CPU cache, or saturates a GPU."""
     rows, columns = 512, 2048
     if compat.is_torch_array(y) and y.device.type == "cuda":
         rows = min(8192, max(1, y.shape[0]))

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 KNOTS = 257  # points of the piecewise-linear map from a score to its tail probability
-_TAIL = 0.05  # beyond the outermost knots the map continues with its mean slope over this share of the outputs
+_TAIL = 0.05  # beyond the outer knots, the map is extrapolated with its mean slope over this fraction of the outputs
 
 
 @dataclass(eq=False)
 class Combine(Scorer):
-    r"""Combine scorers of any units into one score, which never falls as one of them rises.
+    r"""Combine scorers with arbitrary units into one score that is monotonic in each of them.
 
     With :math:`p_i(u) = P(U_i \ge u)` the tail probability of part i over held-out outputs,
 
@@ -32,15 +32,15 @@ class Combine(Scorer):
         \text{fisher: } -\sum_i \log p_i, \qquad \text{stouffer: } \sum_i \Phi^{-1}(1 - p_i), \qquad
         \text{learned: } \sum_i a_i \Phi^{-1}(1 - p_i),\; a_i \ge 0,
 
-    with the weights a that make the errors among the held-out outputs most likely (logistic regression). Beyond the
-    largest held-out score the maps continue as straight lines, so that shifted inputs do not tie.
+    with weights a fitted to the held-out errors by logistic regression. Beyond the
+    largest held-out score the maps are extrapolated linearly, so that shifted inputs do not tie.
 
-    Fit it to outputs of inputs that the network was not trained on. Clean inputs contain few errors; weights are
-    learned better with additional inputs that have reference perturbations (`qipf.tasks.perturbations`). Never use
+    Fit it to outputs of inputs that the network was not trained on. The model makes few errors on clean inputs; weights
+    are learned better with additional perturbed inputs (`qipf.tasks.perturbations`). Never use
     the shifts that the score is evaluated on.
 
     Parts that are not fitted yet are fitted to one half of the outputs; the other half gives the tail probabilities and
-    weights of all parts. The halves are always the same, and each class is divided evenly.
+    weights of all parts. The split is deterministic and stratified by class.
 
     Args:
         parts: Scorers, fitted or not.
@@ -65,7 +65,7 @@ class Combine(Scorer):
 
     @property
     def reads_labels(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if a part, or learning the weights, reads labels."""
+        """True if a part, or fitting the weights, needs labels."""
         return self.rule == "learned" or any(part.reads_labels for part in self.parts)
 
     @property
@@ -75,7 +75,7 @@ class Combine(Scorer):
 
     @property
     def export_problem(self) -> str:
-        """The first problem of a part, if any has one."""
+        """The first reason why a part cannot be exported; empty if there is none."""
         return next((part.export_problem for part in self.parts if part.export_problem), "")
 
     def settings(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Combine(Scorer):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None:
             raise ValueError("combine: got no outputs, expected held-out ones: fit(data=qipf.collect(model, data))")
-        outputs = outputs.numpy()  # one library for all, so that ties do not depend on its rounding
+        outputs = outputs.numpy()  # one library for all, so that ties do not depend on rounding
         if self.rule == "learned" and outputs.labels is None:
             raise ValueError(
                 'combine: rule="learned" needs labelled outputs; collect (inputs, labels), or use "stouffer"'
@@ -135,7 +135,7 @@ class Combine(Scorer):
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         total: Any = 0.0
-        dtype = wide(outputs.logits).dtype  # parts are combined before the result is rounded to half precision
+        dtype = wide(outputs.logits).dtype  # parts are combined before rounding to half precision
         xp = namespace(outputs.logits)
         for number, part in enumerate(self.parts):
             values = in_range(part._score(outputs, with_prefix(tensors, f"part{number}_")), dtype)
@@ -157,7 +157,7 @@ def _scorer(given: Scorer | Mapping[str, Any]) -> Scorer:
 
 
 def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:
-    """Return two random halves, always the same, with every class divided evenly."""
+    """Return two random halves, deterministic and stratified by class."""
     if len(outputs) < 2:
         raise ValueError(f"combine: {len(outputs)} outputs cannot both fit and calibrate the parts; collect at least 2")
     order = np.random.default_rng(0).permutation(len(outputs))
@@ -167,7 +167,7 @@ def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of the piecewise-linear map from a score to -log p (Fisher) or to the normal score."""
+    """Return the knots of the piecewise-linear map from a score to -log p (Fisher) or to the normal score."""
     from scipy.special import ndtri
 
     values, counts = np.unique(scores, return_counts=True)

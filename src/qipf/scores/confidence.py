@@ -1,4 +1,4 @@
-"""Scores of the logits alone that need no fitting: the common baselines."""
+"""Baseline scores that read only the logits and need no fitting."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Confidence(Scorer):
-    """Base class of functions of the logits of one prediction; `fit` may be left out.
+    """Base class of scores that depend only on the logits of a prediction; `fit` is optional.
 
-    One logit (N, 1) is read as that of a binary classifier. A regression has no such confidence.
+    A single logit (N, 1) belongs to a binary classifier. Regression is not supported.
     """
 
     reads_summary: ClassVar[bool] = True
@@ -35,7 +35,7 @@ class Confidence(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are those of classes
+        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits belong to classes
         if numbers or (checked.labels is not None and checked.regression):
             argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
@@ -51,7 +51,7 @@ class Confidence(Scorer):
 class SoftmaxResponse(Confidence):
     r"""One minus the largest softmax probability, :math:`u = 1 - \max_j p_j`.
 
-    Computed as :math:`s / (1 + s)`, :math:`s = \sum_{j \ne c^*} e^{z_j - z_{c^*}}`, which does not round to zero.
+    Computed as :math:`s / (1 + s)`, :math:`s = \sum_{j \ne c^*} e^{z_j - z_{c^*}}`, which does not underflow to zero.
     """
 
     name: ClassVar[str] = "softmax-response"
@@ -79,7 +79,7 @@ class Entropy(Confidence):
         xp = namespace(logits)
         behind, rest = others(logits)
         total = xp.sum(rest, axis=1)
-        # log sum_j e^{d_j} - sum_j p_j d_j, with no difference of nearly equal numbers
+        # log sum_j e^{d_j} - sum_j p_j d_j, without cancellation
         return xp.log1p(total) + xp.sum(-behind * rest, axis=1) / (1 + total)
 
 
@@ -101,7 +101,7 @@ class OneMinusMargin(Confidence):
 
 
 class MaxLogit(Confidence):
-    r"""The largest logit, negated: :math:`u = -\max_j z_j`. One logit z gives -|z|/2."""
+    r"""The largest logit, negated: :math:`u = -\max_j z_j`. A single logit z gives -|z|/2."""
 
     name: ClassVar[str] = "max-logit"
 
@@ -125,11 +125,11 @@ class Energy(Confidence):
 
     @property
     def reads_summary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True at temperature 1, for which the sum of the exponentials is kept."""
+        """True at temperature 1, for which the summary contains the log-sum-exp."""
         return self.temperature == 1
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return minus the logarithm of the summed exponentials."""
+        """Return the negative log-sum-exp."""
         return -summary.log_sum
 
     def _of(self, logits: Array) -> Array:
@@ -160,7 +160,7 @@ class Doctor(Confidence):
 
     .. math::  u = \frac{1 - g}{g}, \qquad g = \sum_j p_j^2, \qquad p = \mathrm{softmax}(z / T)
 
-    Their second version, :math:`(1 - p_{c^*}) / p_{c^*}`, ranks as `SoftmaxResponse` does.
+    Their second version, :math:`(1 - p_{c^*}) / p_{c^*}`, ranks like `SoftmaxResponse`.
     """
 
     name: ClassVar[str] = "doctor"
@@ -174,7 +174,7 @@ class Doctor(Confidence):
         xp = namespace(logits)
         _, rest = others(logits / self.temperature)
         total = xp.sum(rest, axis=1)
-        # numerator and denominator times (1 + s)^2, with no difference of nearly equal numbers
+        # numerator and denominator times (1 + s)^2, without cancellation
         doubt = total + xp.sum(rest * (1 + total[:, None] - rest), axis=1)
         return doubt / (1 + xp.sum(rest * rest, axis=1))
 
@@ -186,8 +186,8 @@ class GEN(Confidence):
     .. math::  u = \sum_{j=1}^M p_{(j)}^\gamma (1 - p_{(j)})^\gamma
 
     Args:
-        gamma: The exponent, between 0 and 1; a small one gives improbable classes more weight.
-        largest: M, the most classes to sum.
+        gamma: The exponent, between 0 and 1; small values give more weight to improbable classes.
+        largest: M, the maximum number of classes to sum.
     """
 
     name: ClassVar[str] = "gen"
@@ -201,10 +201,10 @@ class GEN(Confidence):
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
-        logits = logits - xp.max(logits, axis=1, keepdims=True)  # a common offset must not cost digits
+        logits = logits - xp.max(logits, axis=1, keepdims=True)  # so that a common offset does not reduce precision
         top = xp.sort(logits, axis=1, descending=True)[:, : min(self.largest, logits.shape[1])]
         log_p = top - log_sum_exp(logits)[:, None]
-        odds = log_odds(logits)  # of the largest: 1 - p is lost to rounding if taken from p
+        odds = log_odds(logits)  # of the largest: computing 1 - p from p would lose precision
         log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # no other class has more than 1/2
         first = xp.exp(-self.gamma * (softplus(odds) + softplus(-odds)))
         return first + xp.sum(xp.exp(xp.clip(self.gamma * (log_p[:, 1:] + log_rest), FLOOR, None)), axis=1)

@@ -1,4 +1,4 @@
-"""Check the arrays that scorers read and return, and compute functions of logits without overflow or lost digits."""
+"""Check the arrays that scorers read and return, and compute numerically stable functions of logits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
-FLOOR = -80.0  # exponentials of less vanish next to 1, and are many times slower on the CPU
+FLOOR = -80.0  # smaller exponents are negligible next to 1, and many times slower on the CPU
 Task = Literal["classification", "binary", "regression"]
 _NOTHING = nullcontext()
 
@@ -31,12 +31,12 @@ def check_matrix(values: Array, name: str) -> None:
 
 
 def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem that names the rows with NaN or infinite values by their `numbers`, or else counted from 0."""
+    """Raise Problem with the rows that contain NaN or infinity, by their `numbers` or counted from 0."""
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return
     if compat.is_torch_array(values) and values.device.type == "cpu":
-        values = to_numpy(values)  # ten times as fast as torch
+        values = to_numpy(values)  # ten times faster than torch
     xp = namespace(values)
     if bool(xp.all(xp.isfinite(values))):
         return
@@ -56,7 +56,7 @@ def _shown(bad: np.ndarray, numbers: Sequence[int] | None) -> str:
 
 
 def wide(values: Array) -> Array:
-    """Return values in 32 bits or more: half precision is for storage, not for sums."""
+    """Cast half precision to float32, which sums need."""
     if getattr(values.dtype, "itemsize", 0) >= 4:
         return values
     xp = namespace(values)
@@ -64,7 +64,7 @@ def wide(values: Array) -> Array:
 
 
 def double(values: Array) -> Array:
-    """Return float64 if the library has it: the modes are small differences of nearly equal potentials."""
+    """Cast to float64 if available: the modes are small differences of nearly equal potentials."""
     xp = namespace(values)
     if compat.is_jax_array(values):
         import jax
@@ -77,7 +77,7 @@ def double(values: Array) -> Array:
 
 
 def without_autocast(values: Array) -> AbstractContextManager[Any]:
-    """Turn torch's autocast off on the device of `values`: sums in half precision overflow above 65,504."""
+    """Disable torch autocast on the device of `values`: sums in half precision overflow above 65,504."""
     if not compat.is_torch_array(values):
         return _NOTHING
     import torch
@@ -87,7 +87,7 @@ def without_autocast(values: Array) -> AbstractContextManager[Any]:
 
 
 def in_range(values: Array, dtype: Any) -> Array:
-    """Return values as `dtype`; beyond its range they become its largest number, and NaN stays NaN."""
+    """Cast values to `dtype`, clipped to its range; NaN is preserved."""
     if compat.is_torch_array(values):
         import torch
 
@@ -103,7 +103,7 @@ def in_range(values: Array, dtype: Any) -> Array:
 
 
 def check_scores(scores: Array, name: str) -> None:
-    """Raise Problem that names the rows whose score is not a finite number."""
+    """Raise Problem with the rows whose score is not finite."""
     if is_traced(scores) or scores.shape[0] == 0:
         return
     xp = namespace(scores)
@@ -115,10 +115,10 @@ def check_scores(scores: Array, name: str) -> None:
 
 
 def class_logits(logits: Array) -> Array:
-    """Return logits with one column per class, in 32 bits or more.
+    """Return logits with one column per class, in float32 or wider.
 
-    One logit z becomes the two logits (-z/2, z/2). They give the same probabilities, and a score that reads only the
-    largest logit does not favour either class.
+    A single logit z becomes (-z/2, z/2), which gives the same probabilities and does not favour either class in scores
+    that read only the largest logit.
     """
     xp = namespace(logits)
     logits = wide(logits)
@@ -128,11 +128,11 @@ def class_logits(logits: Array) -> Array:
 def others(logits: Array) -> tuple[Array, Array]:
     r"""Return the distance of every class to the largest, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
 
-    The largest class has :math:`e_j = 0`, so that :math:`1 - \max_j p_j = s / (1 + s)` with :math:`s = \sum_j e_j` is
-    not lost to rounding.
+    The class with the largest logit has :math:`e_j = 0`, so that :math:`1 - \max_j p_j = s / (1 + s)` with :math:`s =
+    \sum_j e_j` is computed without cancellation.
     """
     xp = namespace(logits)
-    # Exponentials that underflow are many times slower on the CPU, and carry no information.
+    # Exponentials that underflow carry no information and are many times slower on the CPU.
     floor = -80.0 if xp.finfo(logits.dtype).bits < 64 else -700.0
     behind = xp.clip(logits - xp.max(logits, axis=1, keepdims=True), floor, None)
     columns = xp.arange(logits.shape[1], device=compat.device(logits))
@@ -143,10 +143,10 @@ def others(logits: Array) -> tuple[Array, Array]:
 def log_odds(scores: Array, predicted: Array | None = None) -> Array:
     r"""Return the log odds of a class, :math:`s_c - \log\sum_{j \ne c} e^{s_j} = \log p_c - \log(1 - p_c)`, (N,).
 
-    The sum is taken relative to its largest term, so the result neither overflows nor rounds to a tie.
+    The log-sum-exp is computed relative to its largest term, so the result neither overflows nor rounds to a tie.
 
     Args:
-        scores: (N, C) logits or log probabilities, with C of at least 2.
+        scores: (N, C) logits or log probabilities, with C >= 2.
         predicted: (N,) the class of each row; None for the one with the largest score.
     """
     xp = namespace(scores)
@@ -162,7 +162,7 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
 def contrast(chances: Array, classes: Array) -> Array:
     r"""Return the log odds against a class per row, :math:`\log(1 - p_c) - \log p_c`, (N,).
 
-    1 - p is the sum of the other probabilities: computed from p, it would round all sure predictions to a tie.
+    1 - p is computed as the sum of the other probabilities, so that confident predictions do not tie.
 
     Args:
         chances: (N, C) probabilities.
@@ -170,7 +170,7 @@ def contrast(chances: Array, classes: Array) -> Array:
     """
     xp = namespace(chances)
     chances = at_least(chances, float(xp.finfo(chances.dtype).smallest_normal))
-    if compat.is_torch_array(chances):  # the same in half as many operations
+    if compat.is_torch_array(chances):  # the same with half as many operations
         chosen = classes.unsqueeze(1)
         against, own = chances.scatter(1, chosen, 0.0).sum(1, keepdim=True), chances.gather(1, chosen)
         return (against / own).log().squeeze(1)
@@ -182,19 +182,19 @@ def contrast(chances: Array, classes: Array) -> Array:
 
 
 def log_sum_exp(values: Array) -> Array:
-    """Return the logarithm of the summed exponentials of every row of (N, C), (N,)."""
+    """Return the log-sum-exp of every row of (N, C), (N,)."""
     xp = namespace(values)
     high = xp.max(values, axis=1)
     return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], FLOOR, None)), axis=1))
 
 
 def log_softmax(values: Array) -> Array:
-    """Return values (N, C) shifted so that the exponentials of every row sum to one."""
+    """Return the log-softmax of every row, (N, C)."""
     return values - log_sum_exp(values)[:, None]
 
 
 def softmax(values: Array) -> Array:
-    """Return the exponentials of every row of (N, C), scaled so that they sum to one."""
+    """Return the softmax of every row, (N, C)."""
     if compat.is_torch_array(values):
         return values.softmax(1)
     xp = namespace(values)
@@ -210,19 +210,19 @@ def pick(values: Array, columns: Array) -> Array:
 
 
 def softplus(values: Array) -> Array:
-    """Return the logarithm of 1 + exp(values), elementwise, without overflow."""
+    """Return the elementwise softplus, log(1 + exp(values)), without overflow."""
     xp = namespace(values)
     return xp.clip(values, 0.0, None) + xp.log1p(xp.exp(xp.clip(-xp.abs(values), FLOOR, None)))
 
 
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
-    r"""Return the number y(x) at which the field is evaluated for each prediction, (N,).
+    r"""Return the coordinate y(x) of each prediction in the field, (N,).
 
     Args:
         logits: (N, C), or (N, 1).
         kind: "max_logit", :math:`\max_j z_j`, as in the paper; "log_odds", those of the predicted class against all
             others, :math:`\log p - \log(1 - p) = z_{c^*} - \log\sum_{j \ne c^*} e^{z_j}`; or a function of the logits.
-        task: for "regression" the coordinate is the output itself; for "binary" both kinds are |z| up to a factor.
+        task: for "regression" the coordinate is the output itself; for "binary" both kinds are proportional to |z|.
     """
     if callable(kind):
         values = kind(logits)
@@ -241,7 +241,7 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
 
 
 def task_of(outputs: Outputs) -> Task:
-    """Return what the outputs are for `WeightQIPF`, by their shape and labels."""
+    """Return the task of outputs for `WeightQIPF`, from their shape and labels."""
     if outputs.logits.shape[1] > 1:
         if outputs.regression:
             raise ValueError(

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Scorer)
 MEMORY = 2 * 2**30
-"""Bytes that the features of the training inputs take at most; inputs that do not fit are left out."""
+"""Maximum size in bytes of the features of the training inputs; inputs that do not fit are left out."""
 
 
 class Effort(NamedTuple):
-    """The work that fitting does: perturbed copies of each input, and passes of the head over all of them."""
+    """The effort of a fit: perturbed copies per input, and training epochs of the head."""
 
     draws: int
     epochs: int
 
 
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 5), "thorough": Effort(8, 5)}
-"""Recorded studies have a head of 1,024 units with dropout that made eight passes, which took three times as long."""
+"""The recorded studies used a head of 1,024 units with dropout and eight epochs, which took three times as long."""
 
 
 def default(
@@ -61,49 +61,49 @@ def default(
     batch_size: int | None = None,
     progress: bool = True,
 ) -> Any:
-    """Return the recommended scorer of a trained model, fitted and ready: `uq = qipf.default(model, train)`.
+    """Fit and return the recommended scorer of a trained model: `uq = qipf.default(model, train)`.
 
-    For classes, labels, tokens and pixels it is a `Probe`: each input goes through the model once as it is and once for
-    every perturbed copy, and a small head then learns which predictions are right. Data is read once, batch by batch.
-    The features that the head reads are kept, at most `memory` bytes. For numbers it is a `ResidualScale`.
+    For classes, labels, tokens and pixels it is a `Probe`: the model runs once on each input and once on
+    each perturbed copy, and a small head then learns which predictions are correct. Data is read once, batch by batch.
+    The features that the head reads are kept in memory, up to `memory` bytes. For numbers it is a `ResidualScale`.
 
-    The inputs should be those that the model was trained on for classes, and new to the model for other tasks. For
-    classes the weight of the head against the network's own softmax is chosen by held-out inputs: with few labels the
-    score is mostly that of the softmax.
+    Use the training inputs of the model for classes, and inputs new to the model for other tasks. For
+    classes the weight of the head against the network's own softmax is chosen on held-out inputs: with few labels, the
+    score is close to the softmax response.
 
-    To score other inputs call `uq.score(model, inputs)`, or collect what it reads first:
-    `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` makes a module of both.
+    To score other inputs call `uq.score(model, inputs)`, or collect its inputs first:
+    `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` combines both in one module.
 
     Args:
         model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Perturbing inputs and training the
             head need torch.
-        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, which the head is then
-            fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with them.
-        task: What one prediction is, as for `qipf.collect`; None finds it.
+        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, to which the head is then
+            fitted directly; `perturb`, `size`, `memory`, `device` and `batch_size` are not allowed with them.
+        task: The task, as for `qipf.collect`; None to infer it.
         effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
-            of the second half of a torch module, and prints first what it will cost; the head of a probe is a part of
-            it. If there can be no twin, a warning says why, and a probe is fitted with eight perturbed copies of each
-            input.
+            of the second half of a torch module, after printing its cost; it includes the head of
+            a probe. If a twin is not possible, a warning gives the reason, and a probe is fitted with eight perturbed
+            copies of each input.
         perturb: True for the built-in perturbations of `qipf.tasks.perturb`; False for none; one or several functions
             `f(inputs, generator)` to add to the built-in ones. A function returns perturbed inputs of the same form;
-            the generator is on the device of its inputs. If classes have inputs that nothing can perturb, the head is
+            the generator is on the device of its inputs. If inputs of classes cannot be perturbed, the head is
             left out, and a warning reports it.
         perturb_only: One or several functions that replace the built-in perturbations.
-        features: What the head reads, as a name of `qipf.runners.features`, for instance `layer4@2x2`; None lets
-            `qipf.runners.features.choose_reading` choose for classes, and is the input of the layer that makes the
+        features: The features of the head, named as in `qipf.runners.features`, for instance `layer4@2x2`; None lets
+            `qipf.runners.features.choose_reading` choose for classes, and is the input of the layer that computes the
             logits for other tasks.
-        split: The module behind which a twin copies the network; None finds one by `depth`.
-        depth: The share of the network's multiplications that a twin repeats, about.
-        checkpoint: A file from which an interrupted fit of a twin continues.
-        size: How many inputs to take at most: a random sample of arrays and datasets, the first of loaders.
-        memory: Bytes that the kept features take at most.
-        seed: Of everything that is random here.
-        device: Where the inputs go; None is the device of the model.
+        split: The module after which a twin copies the network; None to choose one by `depth`.
+        depth: The approximate fraction of the network's multiplications that a twin repeats.
+        checkpoint: A file from which an interrupted fit of a twin resumes.
+        size: The maximum number of inputs: a random sample of arrays and datasets, the first inputs of loaders.
+        memory: The maximum size of the stored features in bytes.
+        seed: The random seed.
+        device: The device of the inputs; None for that of the model.
         batch_size: Inputs per batch, as for `qipf.collect`.
         progress: Show a progress bar with the time left.
 
     Raises:
-        Problem: An argument does not fit, there is no data, there are no labels, or the model has no layer that a head
+        Problem: An argument is invalid, data or labels are missing, or the model has no layer that a head
             could read.
     """
     if effort not in EFFORTS:
@@ -156,7 +156,7 @@ def _try_twin(
     twin: Twin, model: Any, start: Start, kind: ProbeSettings, features: str | None, read: dict[str, Any],
     checkpoint: Any, progress: bool,
 ) -> tuple[Start, str]:  # fmt: skip
-    """Fit a twin with a probe beside it, and return data that can be read again, and why there is no twin, if so."""
+    """Fit a twin with a probe; return data that can be read again, and the reason if there is no twin."""
     require("torch", extra="torch")
     from qipf.training.copies import gathered_inputs
 
@@ -169,7 +169,7 @@ def _try_twin(
         start.runner.parse(features)  # raises before the twin is trained
     try:
         twin.prepared(start, read["own"], read["perturb"])
-        if not start.source.indexed:  # it may be one that can be read only once
+        if not start.source.indexed:  # it may be readable only once
             data, _ = gathered_inputs(start, read["size"], read["memory"], twin.seed, progress)
             start = begin(start.runner, (data.inputs, data.labels), task=start.task)
         twin.fit_from(start, **read, checkpoint=checkpoint, progress=progress, beside=beside)
@@ -184,7 +184,7 @@ def _probe(
     model: Any, start: Start, kind: ProbeSettings, effort: str, features: str | None, seed: int, progress: bool,
     read: dict[str, Any],
 ) -> Probe:  # fmt: skip
-    """Return a probe that is fitted to clean and perturbed inputs."""
+    """Return a probe fitted to clean and perturbed inputs."""
     try:
         require("torch", extra="torch")
     except ImportError as error:
@@ -225,7 +225,7 @@ def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
 
 
 def _spec(start: Start, features: str | None, best: bool) -> FeatureSpec:
-    """Return what the head reads."""
+    """Return the features that the head reads."""
     if best:
         return start.runner.best_reading(start.first) if features is None else start.runner.parse(features)
     read = what_to_read(start, features)
@@ -235,7 +235,7 @@ def _spec(start: Start, features: str | None, best: bool) -> FeatureSpec:
 
 
 def _of_outputs(model: Any, data: Outputs, effort: str, features: str | None, seed: int, progress: bool) -> Scorer:
-    """Return the recommended scorer, fitted to outputs as they are."""
+    """Return the recommended scorer, fitted directly to outputs."""
     task = make_task(data.task or "classes")
     if task.probe is None:
         return ResidualScale(seed=seed).fit(model, data)
@@ -252,7 +252,7 @@ def _of_outputs(model: Any, data: Outputs, effort: str, features: str | None, se
 
 
 def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool, in_place: bool = False) -> Probe:
-    probe.progress = progress  # of this fit, not of the next one
+    probe.progress = progress  # for this fit only
     try:
         if outputs.task == "classes":
             return fit_share(probe, model, outputs, in_place=in_place)
@@ -262,7 +262,7 @@ def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool, in_place
 
 
 def _noted(scorer: S, start: Start, features: str | None, views: Sequence[str] = ()) -> S:
-    """Record the model, the task with its options, the named features and the valid views in a fitted scorer."""
+    """Record the model, the task, the named features and the valid views in a fitted scorer."""
     fitted = scorer._require_fitted()
     facts = {**fitted.facts, **start.runner.facts(), "task": start.task.noted()}
     facts |= {"views": [name for name in views if name != FAR]} if views else {}

@@ -1,4 +1,4 @@
-"""Scores of features relative to the last linear layer: its boundaries, and what lies outside its principal space."""
+"""Scores of features relative to the last linear layer: decision boundaries and principal space."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class GeometricMargin(Scorer):
-    r"""The distance of the features from the nearest decision boundary of the head, negated.
+    r"""The negative distance of the features from the nearest decision boundary of the head.
 
     .. math::  u = -\min_{j \ne c^*} \frac{z_{c^*} - z_j}{\| w_{c^*} - w_j \|}
 
@@ -34,7 +34,7 @@ class GeometricMargin(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         _, _, head, facts = reference_head(self, outputs)
-        # one row at a time: the differences of all pairs of 1,000 classes would take gigabytes
+        # one row at a time: the differences of all pairs of 1,000 classes would need gigabytes
         distances = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
         if not distances.max() > 0:
             raise ValueError("geometric-margin: the logits do not depend on the features; collect the head's input")
@@ -63,13 +63,13 @@ class ViM(Scorer):
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
-    u rises with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is found from
-    the outputs, so no model is needed; `fitted.facts["head_error"]` is the error of that fit. If the largest logits are
-    negative on average, alpha is 0 and only the energy is left.
+    u increases with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is found
+    from the outputs, so no model is needed; `fitted.facts["head_error"]` is the error of that fit. If the largest
+    logits are negative on average, alpha is 0 and only the energy remains.
 
     Args:
-        dimension: D; None for the paper's 1,000 for features of 2,048 numbers or more and 512 from 1,024 on, and
-            half of the features below that.
+        dimension: D; None for the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
+            half the number of features otherwise.
     """
 
     name: ClassVar[str] = "vim"
@@ -114,12 +114,12 @@ class SIRC(Scorer):
     .. math::  u = \log(1 - p_{c^*}) + \log\left( 1 + e^{-(S - a) / \sigma} \right), \qquad a = \mu - 3 \sigma
 
     S is large for features like those of the references, with the mean :math:`\mu` and standard deviation
-    :math:`\sigma` over them: the second term is about 0 for such features and grows for all others. The paper's score
-    is the exponential of u, which ranks in the same way.
+    :math:`\sigma` over them: the second term is close to 0 for such features and grows for others. The paper's score
+    is the exponential of u, which gives the same ranking.
 
     Args:
         secondary: S. "residual" is minus the length of the features outside their principal space, as in `ViM`; "norm"
-            is the sum of the absolute features.
+            is the L1 norm of the features.
     """
 
     name: ClassVar[str] = "sirc"
@@ -159,12 +159,12 @@ class SIRC(Scorer):
 
 
 def paper_dimension(width: int) -> int:
-    """The size of the principal space that the paper uses for features of this width."""
+    """Return the dimension of the principal space that the paper uses for features of this width."""
     return 1000 if width >= 2048 else 512 if width >= 1024 else width // 2
 
 
 def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> dict[str, np.ndarray]:
-    """The origin (d,), and a basis (d, d - D) of what is orthogonal to the first `dimension` principal directions."""
+    """Return the origin (d,) and a basis (d, d - D) orthogonal to the first `dimension` principal directions."""
     about = features - origin
     _, vectors = np.linalg.eigh(about.T @ about)
     return {"origin": origin, "residual": np.ascontiguousarray(vectors[:, : features.shape[1] - dimension])}

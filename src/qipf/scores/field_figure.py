@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qipf.scores.weight_qipf import WeightQIPF
     from qipf.tasks.outputs import Outputs
 
-REACH = 4.0  # standard deviations to either side, at least
+REACH = 4.0  # minimum range in standard deviations on either side
 FEW = 50  # fewer predictions than this are drawn one by one
 
 
@@ -34,10 +34,10 @@ class FieldView:
         potentials: (P, K) the potentials V_k; None for the operator of the authors' program.
         modes: (P, K) the modes.
         orders: The orders of the potentials and modes.
-        facts: What the scorer recorded in fitting.
+        facts: Facts that the scorer recorded while fitting.
         weights: Positions of the standardised weights, or of bins of them, and the number of weights at each.
         predictions: Standardised predictions, or None.
-        correct: Which of the predictions are right, or None if that is not known.
+        correct: True for each correct prediction, or None if unknown.
     """
 
     y: np.ndarray
@@ -52,7 +52,7 @@ class FieldView:
 
 
 def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, reach: float = REACH) -> FieldView:
-    """Evaluate the field of a fitted scorer over `reach` standard deviations, or more to cover the `outputs`."""
+    """Evaluate the field of a fitted scorer over at least `reach` standard deviations, covering all `outputs`."""
     field, fitted = scorer.field, scorer._require_fitted()
     facts = dict(fitted.facts)
     predictions = correct = None
@@ -85,9 +85,9 @@ def _weights(field: Field | BinnedField) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(view: FieldView) -> Figure:
-    """Return a figure in the colours of the current matplotlib style.
+    """Return a figure using the colours of the current matplotlib style.
 
-    Above: weights, field and predictions. Then: the potentials. Below: the modes and their mean, the uncertainty.
+    Top: weights, field and predictions. Middle: potentials. Bottom: modes and their mean, the uncertainty.
     """
     matplotlib = require("matplotlib", extra="bench")
     panels = 2 if view.potentials is None else 3
@@ -117,7 +117,7 @@ def draw(view: FieldView) -> Figure:
 
 
 def _draw_distributions(axes: Any, view: FieldView) -> tuple[list[Any], list[str]]:
-    """Draw histograms of weights and predictions, and psi over them; return what the legend needs."""
+    """Draw histograms of weights and predictions with psi on top; return the legend handles and labels."""
     bins = np.linspace(view.y[0], view.y[-1], 81)
     positions, counts = view.weights
     axes.hist(positions, weights=counts, bins=bins, density=True, color="0.55", alpha=0.5, label="weights")

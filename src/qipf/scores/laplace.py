@@ -1,4 +1,4 @@
-"""Laplace approximation of the last linear layer, which gives the uncertainty of its logits."""
+"""Laplace approximation of the last linear layer, for the uncertainty of its logits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qipf.scores.reference import bounded, reference_head, stored
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
-_MOST_PARAMETERS = 4096  # of the full structure: its matrix has this number of rows
+_MOST_PARAMETERS = 4096  # for the full structure, whose matrix has one row per parameter
 _PRECISIONS = (1e-6, 1e8)  # bounds of the search for a prior precision
 
 
@@ -32,16 +32,16 @@ class LastLayerLaplace(Scorer):
     .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
 
-    Logits are taken relative to their mean, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`: a shift that
-    they share does not change the softmax, so data cannot determine it, and its variance under the prior would outweigh
+    Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`: a shift that
+    common to all does not change the softmax, so data cannot determine it, and its prior variance would dominate
     all others. The head is linear, so :math:`\tilde z_c` has the variance
     :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation divides it by
     :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the class c* that the network predicts:
 
     .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
 
-    Fit it to outputs of training inputs; labels are not read. Without a given precision, the one that maximises the
-    marginal likelihood is taken, with the head that `qipf.scores.reference` finds.
+    Fit it to outputs of training inputs; labels are not used. By default, the prior precision maximises the
+    marginal likelihood, with the head that `qipf.scores.reference` finds.
 
     Args:
         structure: "kronecker", as above; "full" keeps :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes
@@ -79,7 +79,7 @@ class LastLayerLaplace(Scorer):
         b, classes = np.linalg.eigh(np.diag(p.mean(axis=0)) - p.T @ p / len(p))
         curvature = size * np.outer(np.maximum(a, 0), np.maximum(b, 0))  # (d + 1, C)
         precision = self._precision(curvature, squared_head)
-        classes = classes - classes.mean(axis=0)  # takes out the shift, which is the eigenvector (1, ..., 1)
+        classes = classes - classes.mean(axis=0)  # removes the common shift, the eigenvector (1, ..., 1)
         return {"inputs": inputs, "classes": classes**2, "variances": 1 / (curvature + precision)}, precision
 
     def _fit_full(
@@ -106,7 +106,7 @@ class LastLayerLaplace(Scorer):
         return {"roots": vectors * np.sqrt(np.maximum(variances, 0))[:, None, :]}, precision
 
     def _precision(self, curvature: np.ndarray, squared_head: float) -> float:
-        r"""The given prior precision, or the one that maximises the log marginal likelihood up to a constant.
+        r"""Return the given prior precision, or the one that maximises the log marginal likelihood (up to a constant).
 
         .. math::  \tfrac12 \left( k \log\delta - \delta |W|^2 - \sum_i \log(\lambda_i + \delta) \right)
         """

@@ -1,4 +1,4 @@
-"""A posterior over classes that is in part the softmax of the network, averaged over views of the input."""
+"""A posterior over classes that mixes the network's softmax with other heads, averaged over views of the input."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from qipf.tasks.outputs import Outputs
 from qipf.tasks.views import View
 
 LEAST = math.exp(-80)
-"""The least probability of a class, so that the score stays finite in single precision."""
+"""The smallest probability of a class, so that the score stays finite in single precision."""
 
 ROUNDS = 500
-"""Rounds of expectation maximisation."""
+"""Iterations of expectation maximisation."""
 
 SEEN_COPIES = 2
-"""Perturbed copies of each held-out input that count when a share is chosen."""
+"""Perturbed copies of each held-out input used to choose a share."""
 
 
 class Mixture(Scorer):
-    r"""The contrast of the network's class under a posterior that is in part the network's own.
+    r"""Log odds against the predicted class under a mixture of the network's softmax and other heads.
 
     With :math:`h_k` for the softmax of head :math:`k` and :math:`w_k` for its weight, :math:`p` for the softmax of the
     network at temperature :math:`T` and :math:`s` for `share`, the posterior over classes and the score of the
@@ -36,7 +36,7 @@ class Mixture(Scorer):
 
     .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
 
-    With `views` above 1, :math:`q` is the mean over the input and views of it. No probability is below :math:`e^{-80}`.
+    With `views` above 1, :math:`q` is averaged over the input and its views. No probability is below :math:`e^{-80}`.
     """
 
     share: float
@@ -44,7 +44,7 @@ class Mixture(Scorer):
     views: int
 
     def with_views(self, views: int) -> Self:
-        """Return this scorer with another number of views, without its attachments."""
+        """Return this scorer with a different number of views, without its attachments."""
         check_whole("views", views, 1)
         if views == self.views:
             return self
@@ -54,17 +54,17 @@ class Mixture(Scorer):
         return other
 
     def posterior(self, outputs: Outputs | Array) -> Array:
-        """Return the probability of every class, (N, C): often a better prediction than the network's.
+        """Return the probability of every class, (N, C): often more accurate than the network's softmax.
 
         Args:
-            outputs: From `qipf.collect(model, data, layers=scorer.layers)`.
+            outputs: The result of `qipf.collect(model, data, layers=scorer.layers)`.
         """
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
         return self.class_probabilities(checked, self._placed(fitted, checked.logits))
 
     def class_probabilities(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """Return the posterior without any check, from the given tensors, as a compiled or exported graph traces it."""
+        """Return the posterior from the given tensors without checks, for compiled or exported graphs."""
         names = self._view_names()
         chance = self._mixed(outputs.logits, self._rows(outputs), tensors)
         for name in names:
@@ -87,9 +87,9 @@ class Mixture(Scorer):
         return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits, asked=outputs.task == "tokens")
 
     def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
-        """Return the score of the class that the network predicts, (N,), from the posterior (N, C); without any check.
+        """Return the score of the network's predicted class, (N,), from the posterior (N, C), without checks.
 
-        A probe of tokens is `asked` if the predicted token is right, so there it is always the score of class 1.
+        With `asked`, as for probes of tokens, class 1 means that the prediction is correct and is always scored.
         """
         xp = namespace(chance)
         predicted = xp.argmax(class_logits(logits), axis=1)
@@ -97,7 +97,7 @@ class Mixture(Scorer):
 
     @abstractmethod
     def _heads(self, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Sequence[tuple[float, Array]]:
-        """Return the weight of each head, and its logits of the classes, (N, C)."""
+        """Return the weight of each head and its logits, (N, C)."""
 
     @abstractmethod
     def _own_layers(self) -> tuple[Any, ...]:
@@ -109,7 +109,7 @@ class Mixture(Scorer):
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The layers that it reads, of the inputs and of their views."""
+        """The layers to read for the inputs and their views."""
         own = self._own_layers()
         return (*own, *(View(name, layer) for name in self._view_names() for layer in (None, *own)))
 
@@ -129,11 +129,11 @@ class Mixture(Scorer):
 
 
 def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:
-    r"""Return the weights of a mixture that make the labels of held-out rows most likely, to two decimals.
+    r"""Return the mixture weights that maximise the likelihood of held-out labels, to two decimals.
 
     They maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0` by expectation maximisation; clean and perturbed
-    rows count equally. The network was trained on these inputs, so they hardly show its errors: :math:`d` makes a head
-    prove itself.
+    rows count equally. Since the network makes few errors on its own training inputs, :math:`d` penalises the weight of
+    the other heads.
 
     Args:
         chances: (K, N) the probability :math:`c_k` that each part gives to the label of each row; the softmax of the

@@ -27,7 +27,7 @@ class KNN(Scorer):
     .. math::  u = \left\| \frac{f}{|f|} - \frac{f_{(k)}}{|f_{(k)}|} \right\|
 
     Args:
-        k: Number of the neighbour; at most the number of reference inputs.
+        k: Index of the neighbour; at most the number of reference inputs.
     """
 
     name: ClassVar[str] = "knn"
@@ -61,11 +61,11 @@ class DeltaKNN(Scorer):
                  - \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{wrong}) + \epsilon \right), \qquad \epsilon = 10^{-6},
 
     with :math:`d_i` the distance to the i-th nearest held-out features of that kind, all scaled to unit length. Up to a
-    constant it estimates the log likelihood ratio of wrong and correct predictions. Fit it to held-out outputs with
+    constant, it estimates the log likelihood ratio of wrong and correct predictions. Fit it to held-out outputs with
     labels.
 
     Args:
-        k: Neighbours of each kind, or all if there are fewer.
+        k: Neighbours of each kind, all if there are fewer.
     """
 
     name: ClassVar[str] = "delta-knn"
@@ -109,7 +109,7 @@ class Mahalanobis(Scorer):
                \Sigma = \frac1n \sum_i (f_i - \mu_{y_i})(f_i - \mu_{y_i})^T
 
     Directions in which the reference features do not vary (dead units) are ignored, as in the pseudo-inverse. Features
-    above 4e9 in single precision, or above 1e77 in double precision, count as that large.
+    above 4e9 in single precision, or above 1e77 in double precision, are clipped.
     """
 
     name: ClassVar[str] = "mahalanobis"
@@ -148,7 +148,7 @@ def by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]
     """Reduce the dot products (N, n) of queries and references, a few rows at a time."""
     xp = namespace(queries)
     reference = xp.astype(reference, queries.dtype, copy=False)
-    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size, so it cannot be cut
+    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size, so it cannot be tiled
         return reduce(queries @ reference.T)
     rows, count = max(1, SCRATCH // (8 * reference.shape[0])), queries.shape[0]
     blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]
@@ -156,7 +156,7 @@ def by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]
 
 
 def _k_largest(values: Array, k: int) -> Array:
-    """Return the k largest values of every row, in any order, without a full sort if the library offers less."""
+    """Return the k largest values of every row, in any order, avoiding a full sort if the library allows."""
     if compat.is_torch_array(values):
         return values.topk(k, dim=1, sorted=False).values
     if compat.is_numpy_array(values):

@@ -1,4 +1,4 @@
-"""A small head on a network's features that has learned from clean and perturbed inputs."""
+"""A small head on a network's features trained on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
 
 WIDE = 1024
-"""Spaces with more features than this are trained with input dropout: their heads overfit otherwise."""
+"""Above this number of features, heads are trained with input dropout to avoid overfitting."""
 MOST_NUMBERS = 1_970_000
-"""The most weights that a head has: in single precision they are below 8 MB."""
+"""The maximum number of weights of a head: below 8 MB in single precision."""
 LARGEST_BATCH = 2000
 ROWS_AT_ONCE = 8192
-"""Rows that are converted to double precision together."""
+"""Rows converted to double precision at a time."""
 FOLDS = 4
-"""Parts of the inputs that are held out one after the other to choose a share."""
+"""Cross-validation folds used to choose a share."""
 DOUBT = 200
-"""Inputs on which a head is assumed to be wrong, in addition to those that were held out."""
+"""Pseudo-count of held-out inputs on which a head is assumed to be wrong."""
 MANY = 2000
-"""Inputs from which on a single part is held out, a tenth or about this number."""
+"""With at least this number of inputs, a single part is held out: a tenth, or about this number."""
 
 
 class ProbeHead(NamedTuple):
@@ -45,26 +45,26 @@ class ProbeHead(NamedTuple):
 
 @dataclass(eq=False)
 class Probe(Mixture):
-    r"""Score how unlikely a small head on the network's features finds the class that the network predicts.
+    r"""Score the class predicted by the network with a small head on the network's features.
 
-    The head has one hidden layer. It is trained, after the fact, to name the true class of clean and of perturbed
-    inputs; `qipf.default` makes both. With :math:`h` for its softmax, :math:`p` for that of the network at temperature
-    :math:`T` and :math:`s` for `share`, the posterior over classes and the score of the predicted class :math:`c^*` are
+    The head has one hidden layer and is trained post hoc to predict the true class of clean and perturbed inputs, both
+    from `qipf.default`. With :math:`h` for its softmax, :math:`p` for that of the network at temperature :math:`T` and
+    :math:`s` for `share`, the posterior over classes and the score of the predicted class :math:`c^*` are
 
     .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
 
     Args:
-        space: what the head reads: the name of one of `Outputs.layers`, as `Runner.best_reading` gives it;
-            None reads `Outputs.features`.
-        hidden: hidden units; fewer where the head would exceed 8 MB.
-        epochs: passes over the rows in training.
-        dropout: share of the hidden units left out in each step of training.
-        input_dropout: share of the features left out; None takes 0.2 for more than 1,024 features, else 0.
+        space: the input of the head: the name of one of `Outputs.layers`, as returned by `Runner.best_reading`;
+            None for `Outputs.features`.
+        hidden: hidden units; fewer if the head would exceed 8 MB.
+        epochs: training epochs.
+        dropout: dropout rate of the hidden units.
+        input_dropout: dropout rate of the features; None for 0.2 with more than 1,024 features, otherwise 0.
         learning_rate: the peak of the one-cycle schedule.
         share: weight of the network's own softmax in the posterior; 1 leaves the head out.
-        temperature: what the network's logits are divided by; networks are overconfident.
-        seed: of the initial weights, the order of the rows and dropout.
-        views: how many views of an image, itself included, the posterior is averaged over; see `with_views`.
+        temperature: temperature of the network's logits; networks are overconfident.
+        seed: seed of the initial weights, the order of the rows and dropout.
+        views: number of views per image, including the image itself, to average over; see `with_views`.
         progress: show a progress bar while the head is trained.
     """
 
@@ -96,7 +96,7 @@ class Probe(Mixture):
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if it reads `Outputs.features`, and not one of the layers."""
+        """True if the head reads `Outputs.features` instead of a layer."""
         return self.space is None and self.share < 1
 
     def _own_layers(self) -> tuple[str, ...]:
@@ -140,17 +140,17 @@ class Probe(Mixture):
 
 
 def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = False) -> Probe:
-    """Fit a probe with the share that `best_shares` chooses by held-out inputs.
+    """Fit a probe with the share that `best_shares` chooses on held-out inputs.
 
-    With fewer than `MANY` inputs each of `FOLDS` parts is held out once, and the probe is fitted to all inputs in the
-    end. Otherwise one part is held out, and the probe never sees it.
+    With fewer than `MANY` inputs, each of `FOLDS` folds is held out once, and the probe is finally fitted to all
+    inputs. Otherwise a single part is held out and never used for training.
 
     Args:
         probe: The probe; its share is set.
         model: The model, as for `fit`.
         outputs: Rows with labels. If there are perturbed copies, `groups` and `positions` are the input and the copy of
             each row; copy 0 is the input itself.
-        in_place: Whether the order of the rows may be changed, instead of copying them.
+        in_place: Allow reordering the rows in place instead of copying them.
     """
     if outputs.labels is None or outputs.regression or not len(outputs):
         return probe.fit(model, outputs)  # raises
@@ -184,7 +184,7 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
 
 
 def _held_out(outputs: Outputs, seed: int) -> np.ndarray:
-    """Return the part of each row, at random, with all classes in every part and all copies of an input in one."""
+    """Assign each row to a random fold, stratified by class; all copies of an input are in the same fold."""
     _, first, groups = np.unique(to_numpy(outputs.groups), return_index=True, return_inverse=True)
     order = np.lexsort((np.random.default_rng(seed).random(len(first)), to_numpy(outputs.labels)[first]))
     parts = np.empty(len(first), np.int64)
@@ -205,10 +205,10 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
 
 
 def head_logits(rows: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the logits (N, C) of the head among these tensors for rows (N, D) of the same library."""
+    """Return the logits (N, C) of the head with these tensors for rows (N, D)."""
     rows = wide(rows)
     inner, inner_bias, outer, outer_bias = (_as(tensors[name], rows.dtype) for name in ProbeHead._fields)
-    if compat.is_torch_array(rows):  # the same in half as many operations
+    if compat.is_torch_array(rows):  # the same with half as many operations
         import torch
 
         return torch.addmm(outer_bias, torch.addmm(inner_bias, rows, inner).relu(), outer)
@@ -217,7 +217,7 @@ def head_logits(rows: Array, tensors: Mapping[str, Array]) -> Array:
 
 
 def hidden_units(wanted: int, width: int, classes: int) -> int:
-    """Return the number of hidden units: `wanted`, or fewer to keep the head below 8 MB."""
+    """Return the number of hidden units: `wanted`, or fewer, to keep the head below 8 MB."""
     return max(16, min(wanted, MOST_NUMBERS // (width + classes + 1)))
 
 
@@ -234,21 +234,21 @@ def train_head(
     seed: int,
     progress: bool,
 ) -> ProbeHead:
-    """Train a head to name the class of each row; the device is that of the features.
+    """Train a head to classify rows, on the device of the features.
 
-    AdamW with a one-cycle schedule and cross-entropy. Features are standardised while the head is trained, which is
-    folded into its weights afterwards.
+    Training uses AdamW, a one-cycle schedule and cross-entropy. Features are standardised during training, and the
+    standardisation is then folded into the weights.
 
     Args:
         features: (N, D), of any array library and floating-point type.
         labels: (N,) classes from 0 to `classes - 1`.
         classes: The number of classes.
         hidden: Hidden units.
-        epochs: Passes over the rows.
-        dropout: Share of the hidden units left out in each step.
-        input_dropout: Share of the features left out in each step.
+        epochs: Number of epochs.
+        dropout: Dropout rate of the hidden units.
+        input_dropout: Dropout rate of the features.
         learning_rate: Peak of the schedule.
-        seed: Seed of the initial weights, the order and dropout.
+        seed: Seed of the initial weights, the order of the rows and dropout.
         progress: Show a progress bar.
     """
     batch = int(min(LARGEST_BATCH, max(32, len(features) // 64)))
@@ -259,7 +259,7 @@ def train_head(
     rows = _single(torch, features)
     targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
     mean, scale = _moments(rows)
-    with torch.inference_mode(False), torch.enable_grad():  # wherever the user is
+    with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller uses
         with seeded(seed, rows.device):
             net = _build(torch, mean, scale, hidden, classes, dropout, input_dropout)
         train(
@@ -286,7 +286,7 @@ def _build(torch: Any, mean: Any, scale: Any, hidden: int, classes: int, dropout
 
 
 def _single(torch: Any, features: Any) -> Any:
-    """Return the features as a torch tensor in single precision; bfloat16 stays, to save memory."""
+    """Return the features as a torch tensor in single precision; bfloat16 is kept to save memory."""
     if isinstance(features, torch.Tensor):
         rows = features.detach()
         rows = rows if rows.dtype in (torch.float32, torch.bfloat16) else rows.float()
@@ -299,7 +299,7 @@ def _single(torch: Any, features: Any) -> Any:
 
 
 def _moments(rows: Any) -> tuple[Any, Any]:
-    """Return the mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
+    """Return the mean and scale of every column; the scale of nearly constant columns is bounded away from zero."""
     wide = getattr(require("torch", extra="torch"), widest_float(rows.device))
     mean = sum(part.to(wide).sum(0) for part in rows.split(ROWS_AT_ONCE)) / len(rows)
     square = sum(((part.to(wide) - mean) ** 2).sum(0) for part in rows.split(ROWS_AT_ONCE))

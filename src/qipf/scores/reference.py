@@ -1,4 +1,4 @@
-"""Read the outputs that scorers are fitted to: features, labels, a temperature and the last linear layer."""
+"""Prepare the outputs that scorers are fitted to: features, labels, a temperature and the last linear layer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
     from qipf.tasks.outputs import Outputs
 
-_LARGEST = 1e70  # sums of squares of these are finite in double precision
-_SHARPEST, _SOFTEST = 0.01, 100.0  # temperatures outside this range only occur if the likelihood has no maximum
+_LARGEST = 1e70  # sums of squares below this are finite in double precision
+_SHARPEST, _SOFTEST = 0.01, 100.0  # temperatures leave this range only if the likelihood has no maximum
 
 
 def reference_features(
     scorer: Scorer, outputs: Outputs | None, *, squared: bool = False
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """Return the features (n, d) of reference outputs, in 32 bits or more, and facts about their shape.
+    """Return the features (n, d) of reference outputs, in float32 or wider, and facts about their shape.
 
-    If sums of squared features are needed, they are float64; features whose squares would overflow are refused.
+    They are float64 if squares are summed; features whose squares would overflow raise an error.
     """
     if outputs is None:
         raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(data=qipf.collect(...))")
     features = to_numpy(wide(outputs.features))
     if squared:
-        check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would count larger ones as this
+        check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would clip larger ones
     facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
     return features.astype(np.float64) if squared else features, facts
 
@@ -47,13 +47,13 @@ def check_size(features: Array, name: str, most: float) -> None:
 
 
 def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str, np.ndarray]:
-    """Return tensors in the type of the reference features, so that scoring such features converts nothing."""
+    """Cast tensors to the dtype of the reference features, so that scoring needs no conversion."""
     dtype = np.float64 if outputs is None else to_numpy(wide(outputs.features[:1])).dtype  # pyright: ignore[reportOptionalSubscript]
     return {key: value.astype(dtype) for key, value in tensors.items()}
 
 
 def length(values: Array) -> Array:
-    """Return the Euclidean length of every row, (N, 1), without squares that overflow or vanish."""
+    """Return the Euclidean length of every row, (N, 1), without overflow or underflow."""
     xp = namespace(values)
     largest = xp.max(xp.abs(values), axis=1, keepdims=True)
     largest = xp.clip(largest, float(xp.finfo(values.dtype).smallest_normal), None)
@@ -66,12 +66,12 @@ def unit(values: Array) -> Array:
     xp = namespace(values)
     largest = xp.max(xp.abs(values), axis=1, keepdims=True)
     smallest = float(xp.finfo(values.dtype).smallest_normal)
-    scaled = values / xp.clip(largest, smallest, None)  # squares of what is left neither overflow nor vanish
+    scaled = values / xp.clip(largest, smallest, None)  # squares of the result neither overflow nor underflow
     return scaled / xp.clip(xp.sqrt(xp.sum(scaled * scaled, axis=1, keepdims=True)), smallest, None)
 
 
 def bounded(values: Array) -> Array:
-    """Clip values to the fourth root of the largest number of their type, so that squares and products stay finite.
+    """Clip values to the fourth root of the largest number of their type, to keep squares and products finite.
 
     Only values above 4e9 in single precision, and above 1e77 in double precision, are changed.
     """
@@ -110,12 +110,12 @@ def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    r"""Return the temperature that makes the labels most likely under the softmax (Guo et al., 2017).
+    r"""Return the temperature that maximises the likelihood of the labels (Guo et al., 2017).
 
     .. math::  T = \arg\min_T -\sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
 
     The loss is convex in 1/T, so one bounded search over log T finds its only minimum. If every label is the largest
-    logit, the loss falls towards T = 0, and the search ends at a small T of at least 0.01.
+    logit, the loss decreases towards T = 0, and the search stops at a T of at least 0.01.
     """
     from scipy.optimize import minimize_scalar
 
@@ -128,7 +128,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def log_loss(scores: np.ndarray, labels: np.ndarray, most: float = 20.0) -> float:
-    """Return the mean of -log softmax(scores) at the labels; a row counts `most` at most, even if psi = 0."""
+    """Return the mean of -log softmax(scores) at the labels; each row contributes at most `most`, even if psi = 0."""
     log = special.log_softmax(scores.astype(np.float64), axis=1)
     return float(np.minimum(-log[np.arange(len(labels)), labels], most).mean())
 
@@ -141,11 +141,11 @@ class Head(NamedTuple):
     bias: np.ndarray
     """(C,)"""
     error: float
-    """The root mean square residual of the fit as a share of the logits' standard deviation: about 0 if the features
+    """The root mean square residual of the fit relative to the logits' standard deviation: about 0 if the features
     are the input of the last linear layer."""
 
     def origin(self) -> np.ndarray:
-        """Return the shortest features (d,) for which the logits are zero."""
+        """Return the minimum-norm features (d,) for which the logits are zero."""
         return -np.linalg.pinv(self.weight) @ self.bias
 
 
@@ -157,9 +157,9 @@ def reference_head(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray,
 
 
 def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
-    r"""Return the head :math:`z = W f + b` with the smallest weights, by least squares.
+    r"""Return the head :math:`z = W f + b` by minimum-norm least squares.
 
-    It is read from the outputs, so any model will do (PyTorch, ONNX, a file of arrays). Directions in which the
+    It is estimated from outputs, so it works for any model (PyTorch, ONNX, a file of arrays). Directions in which the
     features do not vary get no weight.
     """
     centre, offset = features.mean(axis=0), logits.mean(axis=0)

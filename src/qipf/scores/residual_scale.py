@@ -1,4 +1,4 @@
-"""Expected absolute residuals of a regression: a scale for every predicted number."""
+"""Scale of every predicted number of a regression: its expected absolute residual."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from qipf.scores.weight_qipf import WeightQIPF
 from qipf.tasks.outputs import Outputs
 
 FACTOR = 160.0
-"""The bandwidth as a multiple of Silverman's, as `WeightQIPF` has it without errors to choose it by."""
+"""The bandwidth as a multiple of Silverman's, which `WeightQIPF` uses if it cannot choose one from errors."""
 STEPS = 32
-"""Points of the curve from uncertainties to residuals."""
+"""Number of points of the curve from uncertainties to residuals."""
 PER_STEP = 10
-"""Reference predictions per point, at least."""
+"""Minimum number of reference predictions per point."""
 PREFIX = "field_"
 METHODS = ("neighbours", "head", "qipf")
 SMALLEST = 1e-3
-"""The smallest scale, as a share of the mean absolute residual."""
+"""The smallest scale, relative to the mean absolute residual."""
 
 
 @dataclass(eq=False)
 class ResidualScale(Scorer):
-    r"""Expected size of the residual |target - prediction|, learned from inputs that the network has not seen.
+    r"""Expected size of the residual |target - prediction|, learned from inputs new to the network.
 
     * "neighbours": :math:`s_j(x)`, the mean of :math:`|y_j - f_j|` over the `k` nearest reference inputs, in features
       and predictions with unit variance.
     * "head": a small network with one hidden layer, :math:`s = \exp g(x)`, that minimises
       :math:`|y_j - f_j| / s_j + \log s_j`; the minimum is the expected absolute residual.
     * "qipf": the uncertainty of `WeightQIPF`, the paper's method, at the predicted number, and for each target the
-      rising curve from it to :math:`|y_j - f_j|` that fits the reference inputs best (isotonic regression, in 32
-      steps). It reads the weights of the network and no features, so inputs with one prediction have one scale.
+      isotonic regression of :math:`|y_j - f_j|` on it over the reference inputs (in 32
+      steps). It reads the network's weights and no features, so inputs with equal predictions have equal scales.
 
     The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with :math:`\bar s_j` the mean absolute
-    residual of the reference inputs. `qipf.decisions.intervals.Intervals` makes intervals of the scales.
+    residual of the reference inputs. `qipf.decisions.intervals.Intervals` turns scales into intervals.
 
     Args:
         method: "neighbours", "head" or "qipf".
         k: Number of neighbours; all references if there are fewer.
         hidden: Hidden units of the head.
-        epochs: Passes over the reference inputs when the head is trained.
+        epochs: Training epochs of the head.
         seed: Seed of the head.
     """
 
@@ -159,7 +159,7 @@ class ResidualScale(Scorer):
         return by_blocks(queries, rows, mean)
 
     def _rows(self, outputs: Outputs) -> Array:
-        """Return what the scale depends on: the features, if it reads them, and the predictions."""
+        """Return the inputs of the scale: the predictions, preceded by the features if it reads them."""
         logits = wide(outputs.logits)
         if not self.reads_features:
             return logits
@@ -168,9 +168,9 @@ class ResidualScale(Scorer):
 
 
 def _spread(rows: np.ndarray, features: int) -> np.ndarray:
-    """Return the standard deviation of every column; infinity for constants, which leaves them out.
+    """Return the standard deviation of every column; infinity for constant columns, which excludes them.
 
-    Features are compared with each other, because they share a unit; predictions, in the columns after the first
+    Features share a unit and are scaled relative to each other; predictions, in the columns after the first
     `features`, have the units of their targets.
     """
     deviation, largest = rows.std(axis=0), np.abs(rows).max(axis=0, initial=0.0)
@@ -181,7 +181,7 @@ def _spread(rows: np.ndarray, features: int) -> np.ndarray:
 
 
 def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, seed: int) -> dict[str, np.ndarray]:
-    """Train `exp(max(x @ inner + inner_bias, 0) @ outer + outer_bias)` to give the expected ratio of every row.
+    """Train `exp(max(x @ inner + inner_bias, 0) @ outer + outer_bias)` to predict the expected ratio of every row.
 
     The rows have zero mean and unit variance; ratios are absolute residuals divided by their mean.
     """
@@ -200,7 +200,7 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
             torch.nn.Dropout(0.2),
             torch.nn.Linear(hidden, ratios.shape[1]),
         )
-        torch.nn.init.zeros_(net[3].weight)  # the first guess is the mean residual for all
+        torch.nn.init.zeros_(net[3].weight)  # the initial prediction is the mean residual
         torch.nn.init.zeros_(net[3].bias)
     data = Split(torch.as_tensor(rows, dtype=torch.float32), torch.as_tensor(ratios, dtype=torch.float32))
     batch = int(min(256, max(32, len(rows) // 16)))
@@ -213,7 +213,7 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
 
 
 def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return tensors and facts of a field of the weights, and of one rising curve per target.
+    """Return tensors and facts of a field of the weights and one isotonic curve per target.
 
     The predictions (n, targets) have zero mean and unit variance; ratios are absolute residuals divided by their mean.
     """
@@ -237,7 +237,7 @@ def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[di
 
 
 def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the expected absolute residual as a multiple of its mean, (N, targets)."""
+    """Return the expected absolute residual relative to its mean, (N, targets)."""
     xp = namespace(standard)
     own, columns = with_prefix(tensors, PREFIX), []
     for target in range(standard.shape[1]):

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 KEY = "qipf"
-"""The entry of the safetensors metadata that holds the header."""
+"""The entry of the safetensors metadata that contains the header."""
 DIVISORS = {"bandwidth", "bandwidths", "std", "temperature"}
-"""Facts that scoring divides by."""
+"""Facts used as divisors in scoring."""
 SCORERS: dict[str, type[Scorer]] = {}
-"""Every scorer by its name: `load`, the command line and the contract tests find them here."""
+"""Every scorer by its name: the registry of `load`, the command line and the contract tests."""
 ATTACHMENTS: dict[str, type[Attachment]] = {}
 """Every kind of attachment by its name."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of a fit: everything that a file holds in addition to the settings."""
+    """The result of a fit: everything that a file contains in addition to the settings."""
 
     tensors: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
     """Plain JSON values, such as a bandwidth, a number of classes or the task."""
 
     def equals(self, other: Fitted) -> bool:
-        """Return True if both hold the same tensors and facts."""
+        """Return True if both have the same tensors and facts."""
         if self is other:
             return True
         same = self.tensors.keys() == other.tensors.keys() and plain(self.facts) == plain(other.facts)
@@ -48,7 +48,7 @@ class Fitted:
 
 
 def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a header of plain JSON values and arrays to one file; a crash leaves the old file or the new one.
+    """Write a header of plain JSON values and arrays to one file, atomically.
 
     The format number, the versions of the packages and the checksum are added to the header.
     """
@@ -104,7 +104,7 @@ def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> st
 
 
 def plain(value: Any) -> Any:
-    """Return a setting without NumPy: scalars as Python numbers, arrays and tuples as lists."""
+    """Convert a setting to plain Python: scalars to numbers, arrays and tuples to lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -136,7 +136,7 @@ def _version(package: str) -> str:
 
 
 def load(path: str | PathLike[str]) -> Scorer:
-    """Read what `Scorer.save` wrote; it gives the same scores, probabilities and decisions, bit for bit.
+    """Load a scorer saved with `Scorer.save`; scores, probabilities and decisions are bit-identical.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -169,15 +169,15 @@ def load(path: str | PathLike[str]) -> Scorer:
 
 
 def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts under the names of format 2."""
+    """Rename facts to those of format 2."""
     found = {name: value for name, value in facts.items() if name not in ("predicts", "shift", "features_from")}
-    if isinstance(facts.get("task"), str):  # of the field of weights
+    if isinstance(facts.get("task"), str):  # for the field of weights
         found["output"] = found.pop("task")
     if isinstance(facts.get("predicts"), str):
         found["task"] = {"name": facts["predicts"], **({"shift": facts["shift"]} if "shift" in facts else {})}
     if "features_from" in facts:
         found["features"] = facts["features_from"]
-    for name in ("field", "parts"):  # the facts of other scorers inside
+    for name in ("field", "parts"):  # facts of nested scorers
         inner = found.get(name)
         if isinstance(inner, dict):
             found[name] = upgraded(inner)
@@ -187,7 +187,7 @@ def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    """Return the arrays whose names start with a prefix, with the prefix removed."""
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
@@ -204,7 +204,7 @@ def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachme
 
 
 def _header_problem(header: Mapping[str, Any]) -> str:
-    """Return what is wrong with a header, which anybody can forge with its checksum; empty if nothing is."""
+    """Return the problem with a header, which may be forged despite its checksum; empty if there is none."""
     if not isinstance(header.get("scorer"), str):
         if "monitor" in header:
             return "it holds a monitor and no scorer; read it with qipf.Monitor.load"
@@ -219,7 +219,7 @@ def _header_problem(header: Mapping[str, Any]) -> str:
 
 
 def _facts_problem(facts: Any) -> str:
-    """Return which divisor is not a positive number, also in the parts of a combination; empty if all are."""
+    """Return the first divisor that is not positive, including nested scorers; empty if all are."""
     if not isinstance(facts, dict):
         return f"expected facts by name, got {facts!r:.80}"
     for key in sorted(DIVISORS & facts.keys()):

@@ -1,4 +1,4 @@
-"""The twin: a copy of the second half of a network that has also learned from perturbed inputs."""
+"""The twin: a copy of the second half of a network trained on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 PREFIX = "copy."
-"""Before the names of the weights of the copy among the tensors of a fitted twin."""
+"""Prefix of the copy's weights among the tensors of a fitted twin."""
 LEAST_PER_CLASS = 32
-"""Inputs per class that a twin needs to learn from."""
+"""Minimum number of inputs per class to fit a twin."""
 MEMORY = 2 * 2**30
 CHUNK = 500
 
 
 @dataclass(eq=False)
 class Twin(Mixture):
-    r"""Log odds that a trained copy of the second half of the network gives against the predicted class.
+    r"""Log odds against the predicted class, from a trained copy of the second half of the network.
 
-    The copy starts from the weights of the network and from its hidden state behind the module `split`, and is trained
-    to name the true class of clean and of perturbed inputs; the network stays as it is. The posterior is a mixture of
-    its softmax, that of the network, and that of the head of a `Probe` if there is one, and the score that of `Probe`.
-    Fitting holds out a tenth of the inputs and chooses the weights that make their labels most likely.
+    The copy starts from the weights of the network and the hidden state after the module `split`, and is trained
+    to predict the true class of clean and perturbed inputs; the network is unchanged. The posterior is a mixture of
+    its softmax, that of the network and, if present, that of the head of a `Probe`; the score is that of `Probe`.
+    The weights maximise the likelihood of the labels of a held-out tenth of the inputs.
 
-    A twin belongs to one torch module. It keeps the weights of the copy alone, so that module is needed to score.
+    A twin belongs to one torch module. It stores only the weights of the copy, so the module is needed for scoring.
 
     Args:
-        split: the module behind which the network is copied; None for one found by `depth`.
-        depth: share of the network's multiplications that the copy repeats, if `split` is None.
-        epochs: passes over the clean and the perturbed inputs.
-        rows: inputs per step of training, half of them perturbed.
+        split: the module after which the network is copied; None to choose one by `depth`.
+        depth: fraction of the network's multiplications that the copy repeats, if `split` is None.
+        epochs: training epochs over the clean and perturbed inputs.
+        rows: inputs per training step, half of them perturbed.
         learning_rate: the peak of the one-cycle schedule.
         share: weight of the network's own softmax in the posterior; set by `fit`.
         head_share: weight of the probe's head; set by `fit`.
-        temperature: divisor of the network's logits.
-        seed: of the order of the inputs, the perturbations and dropout.
-        views: how many views of an image, itself included, the posterior is averaged over; see `with_views`.
+        temperature: temperature of the network's logits.
+        seed: seed of the order of the inputs, the perturbations and dropout.
+        views: number of views per image, including the image itself, to average over; see `with_views`.
     """
 
     name: ClassVar[str] = "twin"
@@ -93,7 +93,7 @@ class Twin(Mixture):
         self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, batch_size: int | None = None, progress: bool = True,
     ) -> Self:  # fmt: skip
-        """Fit to a torch module and labelled inputs, as `Scorer.fit` does; `Outputs` do not suffice."""
+        """Fit to a torch module and labelled inputs, as `Scorer.fit` does; `Outputs` are not supported."""
         if model is None or data is None or isinstance(data, Outputs):
             raise Problem("data", "a twin learns from inputs", hint="give a torch module and (inputs, labels)")
         if features is not None:
@@ -105,17 +105,17 @@ class Twin(Mixture):
         memory: int = MEMORY, checkpoint: str | os.PathLike[str] | None = None, progress: bool = True,
         beside: Callable[[Start], Probe] | None = None,
     ) -> Self:  # fmt: skip
-        """Fit to a model and data that are open.
+        """Fit to an open model and its data.
 
         Args:
             start: The model and the data.
             perturb: Use the built-in perturbations.
-            own: Functions of the user that perturb inputs.
-            size: How many inputs to take at most.
-            memory: Bytes that the inputs take at most.
-            checkpoint: A file that is written after every epoch, from which an interrupted fit continues.
-            progress: Print the cost of fitting first, and show a progress bar.
-            beside: Fits a probe, whose head becomes a part of the posterior, to the inputs that the copy learns from.
+            own: User functions that perturb inputs.
+            size: The maximum number of inputs.
+            memory: The maximum size of the inputs in bytes.
+            checkpoint: A file written after every epoch, from which an interrupted fit resumes.
+            progress: Print the cost before fitting, and show a progress bar.
+            beside: A function that fits a probe to the same inputs; its head becomes a part of the posterior.
 
         Raises:
             Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few of them.
@@ -179,7 +179,7 @@ class Twin(Mixture):
         """Return the position of the split, the copy, a function that perturbs inputs, and its generator.
 
         Raises:
-            Problem: There can be no twin.
+            Problem: A twin is not possible.
         """
         torch = require("torch", extra="torch")
         from qipf.runners.halves import split_network
@@ -203,7 +203,7 @@ class Twin(Mixture):
         return cut, half, perturbed, generator
 
     def _tried(self, start: Start, data: Batch) -> list[str]:
-        """Return the views that are valid; none if the inputs are no images."""
+        """Return the valid views; none if the inputs are not images."""
         trial = ViewTrial(start.task, data.rows, self.seed)
         if is_image(data.inputs):
             with start.reading({}, show=False) as run:
@@ -212,7 +212,7 @@ class Twin(Mixture):
         return trial.kept()
 
     def _weigh(self, start: Start, half: SecondHalf, held: Batch, change: Any, doubt: float) -> None:
-        """Choose the weights of the parts by the likelihood of held-out labels."""
+        """Choose the mixture weights by the likelihood of held-out labels."""
         fitted, found = self._require_fitted(), []
         read = {"copy": half.spec}
         if "space" in fitted.facts:
@@ -255,7 +255,7 @@ class Twin(Mixture):
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
-    """Return a mask of about a tenth of the inputs, 2,000 at most, from all classes."""
+    """Return a mask of about a tenth of the inputs, at most 2,000, stratified by class."""
     order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
     held = np.zeros(len(labels), bool)
     held[order[:: max(10, len(labels) // 2000)]] = True

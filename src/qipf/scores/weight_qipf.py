@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
-"""The factor on Silverman's bandwidth that is used if there are no labels to choose one by."""
-FEW = 2**20  # pairs of a weight and a query: up to here, the exact field costs less than bins
+"""The factor on Silverman's bandwidth used if there are no labels to choose one."""
+FEW = 2**20  # pairs of weights and queries up to which the exact field is cheaper than bins
 TABLE, BINS = "table_", "bins_"  # prefixes of the fitted tensors
 
 Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[int]] | None
@@ -40,37 +40,37 @@ Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[i
 
 @dataclass(eq=False)
 class WeightQIPF(Scorer):
-    r"""The quantum information potential field of the weights, at the prediction (paper, Algorithm 1).
+    r"""The quantum information potential field of the weights, evaluated at the prediction (paper, Algorithm 1).
 
-    The weights, pooled and standardised to w_1..w_n, make the field
+    The weights, pooled and standardised to w_1..w_n, define the field
     :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)` with s = factor times Silverman's bandwidth. A
     prediction enters it at y = (coordinate - mean) / std, with the mean and the standard deviation over the reference
     outputs. The uncertainty is the mean over the orders k of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` of
     `qipf.fields.uncertainty_modes`.
 
-    This is a function of one number, and `fit` tabulates it (`qipf.fields.ModeTable`): a prediction costs one look-up,
-    whatever the number of weights. Orders that are not even, `lower_bound="batch"` and `operator="published"` are
-    evaluated from the field itself.
+    This is a function of one number, which `fit` tabulates (`qipf.fields.ModeTable`): a prediction needs one look-up,
+    regardless of the number of weights. Odd orders, `lower_bound="batch"` and `operator="published"` are
+    evaluated directly from the field.
 
     Args:
         orders: Hermite orders of the modes.
         factor: The bandwidth as a multiple of Silverman's. "cv" chooses it by cross-validated error detection on the
             outputs given to `fit`, which are best held out from training, and uses 160 if they have no labels; "auto"
-            does the same, and also uses 160 if there are too few errors to choose by. `note` records the choice.
+            does the same, and also uses 160 if there are too few errors. `note` records the choice.
         root: Take the square root of the field first, as Algorithm 1 does.
-        lower_bound: The points over which the minimum is taken, see `qipf.fields.uncertainty_modes`. Only
-            "neighbourhood" makes modes of order 1 and above rise as predictions get worse; with the others, and wide
-            kernels, they fall (the undecomposed order 0 rises with all of them). With "batch" a score depends on the
+        lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. Only
+            "neighbourhood" makes modes of order 1 and above increase as predictions get worse; with the others, and
+            wide kernels, they decrease (the undecomposed order 0 always increases). With "batch" a score depends on the
             batch it is computed in.
         radius: The radius of the neighbourhood, in standardised units.
         pool: How the weights are averaged over blocks: "auto" (a rule that needs no tuning), a number of values per
             layer, or the shapes of the blocks, by layer name or in order (an overhanging block is filled with zeros, as
             in the authors' program); None uses every weight.
         coordinate: "max_logit" (the paper), "log_odds" (the predicted class against all others), or a function of
-            the logits, (N, C) -> (N,), with which the scorer cannot be saved. For one-output regression the output
+            the logits, (N, C) -> (N,), which prevents saving the scorer. For one-output regression the output
             itself is the coordinate.
-        operator: "exact", or "published" for what the authors' program computes (orders must then be 2, 4, 6, ...).
-        tolerance: The error of the tabulated score, as a share of a typical score; None evaluates it exactly.
+        operator: "exact", or "published" for the authors' implementation (orders must then be 2, 4, 6, ...).
+        tolerance: The error of the tabulated score, relative to a typical score; None to evaluate it exactly.
     """
 
     name: ClassVar[str] = "weight-qipf"
@@ -111,12 +111,12 @@ class WeightQIPF(Scorer):
 
     @property
     def note(self) -> str:
-        """Remarks of `fit` on its choices; empty if there are none."""
+        """Notes of `fit` on its choices; empty if there are none."""
         return self._require_fitted().facts["note"]
 
     @property
     def export_problem(self) -> str:
-        """The reason why this scorer cannot become part of an exported graph; empty if it can."""
+        """The reason why this scorer cannot be exported; empty if it can."""
         if self.operator == "published":
             return 'operator="published" is for comparison in Python only; use operator="exact"'
         if self.lower_bound == "batch":
@@ -144,9 +144,9 @@ class WeightQIPF(Scorer):
     def plot(
         self, outputs: Any = None, data: Any = None, *, batch_size: int | None = None, progress: bool = True
     ) -> Figure:
-        """Draw the weights and their field, the potentials, and the modes; return the figure of matplotlib.
+        """Draw the weights and their field, the potentials, and the modes; return the matplotlib figure.
 
-        With `outputs`, or a model and `data`, the predictions are drawn among the weights, and wrong ones apart if
+        With `outputs`, or a model and `data`, the predictions are drawn with the weights, and wrong ones separately if
         there are labels. `plot().savefig("field.png")` writes a file. The arguments are those of `modes`.
         """
         from qipf.scores.field_figure import draw, view
@@ -162,7 +162,7 @@ class WeightQIPF(Scorer):
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
         """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.
 
-        Half its height is `width` standard deviations of the modes (3 in the paper's example), converted from
+        Its half-width is `width` standard deviations of the modes (3 in the paper's example), converted from
         standardised units to those of the output.
         """
         facts = self._require_fitted().facts
@@ -175,10 +175,10 @@ class WeightQIPF(Scorer):
         half = width * facts["std"] * namespace(modes).std(modes, axis=1)
         return prediction - half, prediction + half
 
-    # --- for those who build on it -------------------------------------------------------------------------------
+    # --- for subclasses ------------------------------------------------------------------------------------------
 
     def modes_of(self, logits: Array, tensors: Mapping[str, Array]) -> Array:
-        """Return the modes without any check, from the given fitted tensors: what an exported graph traces."""
+        """Return the modes from the given fitted tensors without checks, for exported graphs."""
         return self._evaluate(logits, tensors, mean=False)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -199,7 +199,7 @@ class WeightQIPF(Scorer):
 
     def _modes(self, field: Any, y: Array, reference: Array | None) -> Array:
         if self.operator == "published":
-            # The program stops below its largest order and drops the last mode: four more than the last one kept.
+            # The authors' code stops below its largest order and drops the last mode: four more than the last one kept.
             top = max(self.orders) + 4
             samples = field.samples[:, 0]
             return published.uncertainty_modes(samples, y, field.bandwidth, top, stride=2, radius=self.radius)
@@ -268,9 +268,9 @@ class WeightQIPF(Scorer):
         return collect_from(start, False, most=MOST, progress=progress)
 
     def _weight_fields(self, model: Any) -> tuple[int, float, Callable[[float], Field | BinnedField]]:
-        """Return the number of weights, Silverman's bandwidth, and the field as a function of the factor on it.
+        """Return the number of weights, Silverman's bandwidth, and the field as a function of the bandwidth factor.
 
-        Every weight (`pool=None`) goes through a sketch: the memory does not depend on their number.
+        With `pool=None`, all weights go through a sketch, so memory does not depend on their number.
         """
         if self.pool is not None or self.tolerance is None or self.operator == "published":
             samples = standardised_weights(model, self.pool)
@@ -302,7 +302,7 @@ class WeightQIPF(Scorer):
 
 
 def standardised_weights(model: Any, pool: Pool) -> np.ndarray:
-    """Return the weights of a model, pooled as by `WeightQIPF`, with mean 0 and standard deviation 1, (n,)."""
+    """Return the weights of a model, pooled as in `WeightQIPF`, with mean 0 and standard deviation 1, (n,)."""
     weights = read_weights(model)
     if pool is None:
         samples = np.concatenate([kernel.reshape(-1) for kernel in weights.values()])
@@ -329,13 +329,13 @@ def _check_spread(count: int, std: float) -> None:
 def _choose_factor(
     score: Callable[[float], np.ndarray], outputs: Outputs, task: Task, *, required: bool
 ) -> tuple[float, str]:
-    """Return the factor that detects errors best, and a note on how it was found (empty if there is nothing to note).
+    """Return the factor that detects errors best, and a note on how it was found, which may be empty.
 
     Args:
-        score: From a factor to the uncertainty (N,) of the outputs.
+        score: A function that maps a factor to the uncertainty (N,) of the outputs.
         outputs: Reference outputs; without labels, and for regression, the factor is `UNLABELLED_FACTOR`.
-        task: What the outputs are.
-        required: Raise if cross-validation is not possible, instead of using `UNLABELLED_FACTOR`.
+        task: The task.
+        required: Raise if cross-validation is impossible, instead of using `UNLABELLED_FACTOR`.
     """
     if outputs.labels is None or task == "regression":
         what = "no labels" if outputs.labels is None else "regression has no wrong predictions"
