@@ -270,9 +270,7 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
     if array.dtype.kind in "biufc":
         return array
     labels = "label" in name
-    way = (
-        "number the classes in the order of the model's outputs, from 0" if labels else "pass values.astype('float32')"
-    )
+    way = "number the classes from 0, as the model does" if labels else "pass values.astype('float32')"
     found = _KINDS.get(array.dtype.kind, str(array.dtype))
     raise Problem(name, found, expected="numbers", hint=way)
 
