@@ -1,4 +1,4 @@
-"""The command line: one file per command, loaded when the command is called."""
+"""The command line: one file per command, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qipf._common.text import one_line
 from qipf.cli.arguments import QUIET, rendered
 
 COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "inspect", "paper", "report", "score", "watch")
-"""Each is a function in a module of the same name."""
+"""Commands; each is a function in a module of the same name."""
 RESEARCH = ("gallery", "train")
 """Commands under `qipf research`, likewise."""
 EXIT_CODES = (
@@ -36,7 +36,7 @@ EXIT_CODES = (
 
 
 def build(listing: bool = False) -> Any:
-    """Return the cyclopts application; a `listing` of what each command is for imports them all."""
+    """Return the cyclopts application; `listing` imports all commands to list their summaries."""
     cyclopts = require("cyclopts", extra="torch")
     common = {"suppress_keyboard_interrupt": False, "default_parameter": cyclopts.Parameter(negative=())}
     about = "Find out how far each prediction of a trained neural network can be trusted."
@@ -52,11 +52,11 @@ def build(listing: bool = False) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line. Every error is one line on standard error, unless --debug asks for the traceback."""
+    """Run the command line. Errors are one line on standard error, unless --debug requests the traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, words = "--debug" in given, [word for word in given if word not in ("--debug", "--quiet")]
     token = QUIET.set("--quiet" in given)
-    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # None if whoever started us closed it  # noqa: SIM115
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # None if the parent process closed it  # noqa: SIM115
     with session(debug) as stopped:
         try:
             code = _run(words)
@@ -66,12 +66,12 @@ def main(arguments: list[str] | None = None) -> int:
                 "interrupted; nothing half-written is left, and the same command of a benchmark or training continues",
                 file=sys.stderr,
             )
-        except BrokenPipeError:  # whoever read our output has seen enough
+        except BrokenPipeError:  # the reader closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 1
         except SystemExit:
             raise
-        except BaseException as error:  # a panic in a library written in Rust is not an Exception
+        except BaseException as error:  # a panic in a Rust library is not an Exception
             code = _fail(error, words, debug)
         finally:
             QUIET.reset(token)
@@ -113,7 +113,7 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
 
 
 def _origin(error: BaseException) -> str:
-    """Name the line of somebody else's code that raised an error."""
+    """Return the line of third-party code that raised an error."""
     frames = traceback.extract_tb(error.__traceback__)
     return f", in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
@@ -126,7 +126,7 @@ def _wrong_use(error: Any, words: list[str]) -> str:
         known = (*COMMANDS, *(f"research {name}" for name in RESEARCH))
         return f"there is no command {command!r}; there are {', '.join(known)}"
     if kind == "MissingArgumentError" and argument is not None:
-        # cyclopts calls a positional argument by the name of an option
+        # cyclopts reports positional arguments under option names
         shown = "/".join(argument.names) if argument.field_info.is_keyword_only else argument.name.lstrip("-").upper()
         message = f"{shown} is missing"
     elif kind == "UnusedCliTokensError":
@@ -147,21 +147,21 @@ class Stopped:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.code = 128 + number
-        raise KeyboardInterrupt  # so that whatever cleans up after Ctrl-C cleans up now
+        raise KeyboardInterrupt  # so that the cleanup for Ctrl-C runs
 
 
 @contextmanager
 def session(debug: bool = False) -> Iterator[Stopped]:
-    """Let SIGTERM and SIGHUP act like Ctrl-C, and print warnings and logged errors as one line each.
+    """Handle SIGTERM and SIGHUP like Ctrl-C, and print warnings and logged errors as one line each.
 
     Args:
-        debug: Whether tracebacks are wanted; then warnings and logs stay as they are.
+        debug: Keep tracebacks, warnings and logs unchanged.
     """
     stopped = Stopped()
     kept = {}
     if threading.current_thread() is threading.main_thread():
         for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):
-            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and that stays so
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, which must stay ignored
                 kept[number] = signal.signal(number, stopped)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

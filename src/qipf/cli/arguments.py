@@ -1,4 +1,4 @@
-"""Arguments of the command line: their names in errors, and checks that several commands share."""
+"""Command-line arguments: their names in errors, and checks shared by several commands."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ FLAGS = {
     "views": "--views",
     "table": "",
 }
-"""The flag of each parameter that library errors name."""
+"""The flag of each parameter named in library errors."""
 FILES = {"", "data", "labels", "targets", "logits", "inputs", "model", "weights", "table"}
 """Parameters whose values come from files; the exit code is 1 instead of 2."""
 LONGEST_NUMBER = 300
-"""Digits of an integer in --option."""
+"""Maximum number of digits of an integer in --option."""
 
 
 def rendered(problem: Problem, **flags: str) -> UserError:
-    """Return a problem as an error of the command line, with the name of its flag and its exit code."""
+    """Convert a problem to a command-line error with the name of its flag and its exit code."""
     flag = {**FLAGS, **flags}.get(problem.argument, problem.argument)
     kind = InputError if problem.argument in FILES or flag.startswith("DATA") else UserError
     return kind(f"{flag}: {problem.message}" if flag else problem.message)
@@ -53,7 +53,7 @@ def rendered(problem: Problem, **flags: str) -> UserError:
 
 @contextmanager
 def naming(**flags: str) -> Iterator[None]:
-    """Name parameters in problems by other flags than `FLAGS` does: `data` may be --calibrate."""
+    """Override the flag names of `FLAGS` in problems: `data` may be --calibrate."""
     try:
         yield
     except Problem as problem:
@@ -63,12 +63,12 @@ def naming(**flags: str) -> Iterator[None]:
 
 
 def check_output(path: Path | None, *inputs: Path | str | None, endings: Collection[str] = ()) -> None:
-    """Refuse an output of an unknown type, in a folder that does not exist, or that would overwrite an input.
+    """Raise UserError if an output has an unknown type, its folder does not exist, or it would overwrite an input.
 
     Args:
         path: The value of --output.
         inputs: Files that the command reads.
-        endings: The endings that the name may have.
+        endings: The allowed file extensions.
     """
     if path is None:
         return
@@ -81,16 +81,16 @@ def check_output(path: Path | None, *inputs: Path | str | None, endings: Collect
 
 
 def check_at_least(option: str, value: int | None, least: int) -> None:
-    """Raise UserError if a number that was given is too small."""
+    """Raise UserError if a given number is too small."""
     if value is not None and value < least:
         raise UserError(f"{option}: expected at least {least}, got {value}")
 
 
 def usable_device(name: str) -> str:
-    """Return `name` if torch can put tensors on that device.
+    """Return `name` if torch can use that device.
 
     Raises:
-        UserError: It cannot, for instance because there is no GPU.
+        UserError: The device is not available, for instance because there is no GPU.
     """
     torch = require("torch", extra="torch")
     try:
@@ -102,7 +102,7 @@ def usable_device(name: str) -> str:
 
 
 def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
-    """Read settings from NAME=VALUE; a value is JSON or else a string."""
+    """Parse NAME=VALUE settings; a value is JSON or a plain string."""
     settings: dict[str, Any] = {}
     for text in options:
         key, equals, value = text.partition("=")

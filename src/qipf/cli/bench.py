@@ -30,11 +30,11 @@ def bench(
     times: Annotated[bool, Parameter(negative="--no-times")] = True,
     verify: bool = False,
 ) -> int:
-    """Measure how well uncertainties find the errors of a model when the data shifts.
+    """Measure how well uncertainties detect the errors of a model under distribution shift.
 
     PLAN is the name of a shipped plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-    Finished cells are kept in a folder, the store: stop the command in any way, and the same command continues where it
-    was. Only one process can write to a store at a time. A plan that names your own model runs the code of that model.
+    Finished cells are kept in a folder, the store: if the command is stopped, running it again resumes where it
+    stopped. Only one process can write to a store at a time. A plan with your own model executes its code.
 
     For example:
 
@@ -48,13 +48,13 @@ def bench(
     Args:
         plan: The name of a shipped plan, or a TOML file.
         output: The folder of the results; bench-NAME by default.
-        engine: auto, local (processes), serial, or the address of a Dask scheduler (with the store on a file system
-            that all workers share).
+        engine: auto, local (processes), serial, or the address of a Dask scheduler (with the store on a shared file
+            system).
         data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
-        workers: The number of local processes; one per core by default.
-        device: cpu or cuda; by default cuda if there is one.
-        times: Measure the time per sample; --no-times leaves that to a later run on an idle machine.
-        verify: Only check the files of the store against their checksums, and list damaged ones.
+        workers: The number of local processes; by default one per core.
+        device: cpu or cuda; by default cuda if available.
+        times: Measure the time per sample; --no-times leaves this to a later run on an idle machine.
+        verify: Only verify the checksums of the files in the store, and list damaged files.
     """
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))
@@ -67,7 +67,7 @@ def bench(
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device: expected cpu or cuda, got {device!r}")
-    if device is not None and "://" not in engine:  # the workers of a cluster may have a GPU if this machine has none
+    if device is not None and "://" not in engine:  # cluster workers may have a GPU even if this machine has none
         usable_device(device)
     check_at_least("--workers", workers, 1)
     if engine not in ENGINES and "://" not in engine:

@@ -1,4 +1,4 @@
-"""`qipf compare`: find the score that finds the errors of a model best."""
+"""`qipf compare`: find the score that best detects the errors of a model."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from qipf.tasks.task import Task
 
 SHOWN = (DEFAULT, compared.BASE, "entropy", "energy", "knn", "weight-qipf")
-"""Scores that are compared unless --scorers names others."""
+"""Scores compared by default."""
 SKIPPED = {
     "combine": "it needs parts",
     "probe": "it is fitted by default",
     "residual-scale": "it is for regressions, whose predictions are not right or wrong",
     "twin": "it learns from inputs; fit it with effort=thorough",
 }
-"""Scorers that cannot be compared here, and why."""
+"""Scorers that cannot be compared, with the reason."""
 SCALES = (compared.ONE_WIDTH, *METHODS)
-"""Scales that are compared for a regression."""
+"""Scales compared for a regression."""
 MOST = 10_000
-"""Tokens or pixels of each part that are compared."""
+"""Maximum number of tokens or pixels compared per part."""
 MOST_SETS = 5
 """The number of sets whose images the page shows."""
 RESAMPLES = 200
@@ -66,11 +66,11 @@ def compare(
 ) -> None:
     """Compare scores on a model and labelled data, and recommend one.
 
-    DATA measures the scores and must be new to the model: on training data it makes too few errors. The scorers are
-    fitted to the file of --fit, best the training data, or else to a random half of DATA. They are then measured on
-    shifted data, too: files of your own, or DATA under built-in shifts. MODEL and the code it names are run.
+    The scores are measured on DATA, which must be new to the model: it makes too few errors on training data. Scorers
+    are fitted to the file of --fit, preferably the training data, or to a random half of DATA. They can also be
+    measured on shifted data: your own files, or DATA under built-in shifts. MODEL and the code it names are executed.
 
-    The recommendation rests on one test, `default` against the softmax response, at the level of 5 %. Other scores
+    The recommendation is based on one test at the 5 % level: `default` against the softmax response. Other scores
     share a correction, because the best of many looks better than it is. For tokens and pixels, 10,000 predictions are
     drawn at random. For a regression, the intervals of several scales are compared instead of scores.
 
@@ -86,15 +86,15 @@ def compare(
 
     Args:
         model: The model, as for `qipf fit`.
-        data: Data with labels, as for `qipf fit`; or an .npz file with logits and labels, and perhaps features.
-        fit: Data with labels to fit the scorers to; without it, half of DATA.
-        scorers: Names separated by commas, or all; by default default, softmax-response, entropy, energy, knn and
+        data: Data with labels, as for `qipf fit`; or an .npz file with logits, labels and optionally features.
+        fit: Data with labels to fit the scorers to; by default half of DATA.
+        scorers: Comma-separated names, or all. The default is default, softmax-response, entropy, energy, knn and
             weight-qipf. For a regression: neighbours, head and qipf.
         shifted: Shifted data with labels as NAME=FILE; may be repeated.
         shift: A built-in shift as NAME or NAME:INTENSITY; may be repeated. Images: rotation, brightness, jpeg, fog,
             ...; tables: missing-values, swapped-values, column-drift; token ids: typos, word-drops. The intensity is a
             severity from 1 to 5, or that of docs/reference/data.md for the shifts of the paper.
-        coverage: For a regression, the probability that a target is in its interval.
+        coverage: For a regression, the nominal coverage of the intervals.
         task: The kind of prediction, as for `qipf fit`.
         features: The module whose output scorers read, as for `qipf fit`.
         output: Also write the tables and curves to a page (.html), or the table alone (.csv, .json, .md).
@@ -142,7 +142,7 @@ def compare(
 
 
 def _same_task(work: Work, flag: str, data: Data, chosen: Task | None) -> Data:
-    """Return other data with the inputs that the model takes; its labels must mean what those of DATA do."""
+    """Bind other data to the inputs of the model; its labels must have the task of DATA."""
     with naming(**dict.fromkeys(("data", "labels", "shift"), flag)):
         other, bound = Work.prepare(work.net, data, chosen, work.features, work.batch_size)
     if other.task != work.task:
@@ -151,7 +151,7 @@ def _same_task(work: Work, flag: str, data: Data, chosen: Task | None) -> Data:
 
 
 def _parts(data: Data, training: Data | None, numbers: bool) -> list[Data]:
-    """Return the data that fits the scorers, for numbers the data that fits intervals, and the data that measures."""
+    """Return the data to fit scorers, for numbers also the data to fit intervals, and the data for evaluation."""
     if training is not None and not numbers:
         return [training, data]
     order = np.random.default_rng(SEED).permutation(len(data))
@@ -164,7 +164,7 @@ def _parts(data: Data, training: Data | None, numbers: bool) -> list[Data]:
 
 
 def _wanted(text: str | None, numbers: bool) -> list[str]:
-    """Return the scores or scales that --scorers names; one width is always among the scales."""
+    """Return the scores or scales that --scorers names; constant width is always one of the scales."""
     from qipf.scores import SCORERS
 
     ours = sorted(name for name, kind in SCORERS.items() if kind.__module__.startswith("qipf."))
@@ -185,9 +185,9 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
 
 
 class _Contest:
-    """Fit scores or scales to the first part of DATA, and measure them on its last part and on shifted sets.
+    """Fit scores or scales to the first part of DATA, and evaluate them on its last part and on shifted sets.
 
-    A `coverage` is that of the intervals of numbers; it is None for scores. Errors about DATA begin with `where`.
+    `coverage` is the nominal coverage of intervals, or None for scores. Errors about DATA begin with `where`.
     """
 
     def __init__(
@@ -196,13 +196,13 @@ class _Contest:
         self.work, self.parts, self.sets, self.where, self.coverage = work, parts, sets, where, coverage
 
     def result(self, title: str, wanted: list[str], page: bool) -> compared.Comparison:
-        """Return the comparison; a page of pixels gets pictures."""
+        """Return the comparison; a page about pixels includes images."""
         work = self.work
         reference, *between, live = (self._read(part, self.where) for part in self.parts)
         if self.coverage is None:
             makers = {name: partial(self._scorer, name, reference) for name in wanted}
         else:
-            first = compared.fit_scale(wanted[0], work.net, reference, between[0], self.coverage)  # or no scale can be
+            first = compared.fit_scale(wanted[0], work.net, reference, between[0], self.coverage)  # raises if none can
             makers: dict[str, Any] = {
                 name: partial(compared.fit_scale, name, work.net, reference, between[0], self.coverage)
                 for name in wanted[1:]
@@ -237,7 +237,7 @@ class _Contest:
         return one.measured(outputs) if self.coverage is not None else to_numpy(one(outputs))
 
     def _for(self, one: Any, data: Data, known: Outputs, where: str) -> Outputs:
-        """Return the outputs that a scorer reads: the known ones, unless it reads layers of its own."""
+        """Return the outputs that a scorer reads: the known ones, unless it reads additional layers."""
         layers = getattr(one, "layers", ())
         return self._read(data, where, layers) if layers else known
 
@@ -255,7 +255,7 @@ class _Contest:
             raise InputError(f"{where}: {error}") from None
 
     def _read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
-        """Return the outputs of the model on data whose errors name the set; tokens and pixels are a sample."""
+        """Return the outputs of the model on data whose errors name the set; tokens and pixels are sampled."""
         from qipf.scores.base import check_rows
 
         work = self.work
@@ -267,7 +267,7 @@ class _Contest:
 
 
 def _about(work: Work, outputs: Outputs) -> str:
-    """Return the predictions of a set in words."""
+    """Return a description of the predictions of a set."""
     if work.task.judged_by == "intervals":
         predictions = to_numpy(outputs.logits)
         error = np.abs(to_numpy(outputs.labels).reshape(predictions.shape) - predictions).mean()
@@ -279,7 +279,7 @@ def _about(work: Work, outputs: Outputs) -> str:
 
 
 def _draw(sets: dict[str, tuple[Data, Outputs, Any]], work: Work, scorer: Scorer) -> dict[str, list[Overlay]]:
-    """Return overlays of some images of the first sets, on one scale; none without Pillow."""
+    """Return overlays of some images of the first sets, on a common scale; empty without Pillow."""
     from qipf._common.optional import require
     from qipf.pages.overlays import choose_images, colour_scale, draw_overlays
 

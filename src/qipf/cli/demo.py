@@ -1,4 +1,4 @@
-"""`qipf demo`: a report from nothing, on bundled data."""
+"""`qipf demo`: a complete report on bundled data."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from qipf.cli.options import Output
 
 
 def demo(*, output: Output = Path("out/demo")) -> int:
-    """Train a small network on bundled digits, shift its test images, and see which score finds its errors.
+    """Train a small network on bundled digits, shift its test images, and compare how well scores detect its errors.
 
-    Runs the plan `demo` with every method, writes report.html to the output folder, and ends with the answer in words
-    and the ranking of the scores. If it is stopped, the same command continues where it was.
+    Runs the plan `demo` with every method, writes report.html to the output folder, and prints a summary
+    and the ranking of the scores. If it is stopped, running it again resumes.
 
     Args:
         output: The folder for the results and the report.
@@ -23,7 +23,7 @@ def demo(*, output: Output = Path("out/demo")) -> int:
 
 
 def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
-    """Run a shipped plan, write its report into the same folder, and print the answer."""
+    """Run a shipped plan, write its report into the same folder, and print the result."""
     from rich.console import Console
 
     from qipf.study.plan import plan as plans

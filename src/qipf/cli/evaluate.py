@@ -1,4 +1,4 @@
-"""`qipf evaluate`: measure how well scores find wrong predictions."""
+"""`qipf evaluate`: measure how well scores detect wrong predictions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NOT_SCORES = {
     "Unnamed: 0", "probability",
 }  # fmt: skip
 MAIN = ("roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "ece_proper", "brier_proper")
-"""Metrics that are printed unless others are asked for."""
+"""Metrics printed by default."""
 PAPER = tuple(name for name in METRICS if "paper" in name or "trapezoid" in name)
 LARGE = 100_000
-"""More rows than this are resampled only if --bootstrap asks for it."""
+"""Above this number of rows, resampling needs an explicit --bootstrap."""
 
 Results = dict[str, dict[str, Any]]
 
@@ -45,11 +45,11 @@ def evaluate(
     paper: bool = False,
     output: OptionalOutput = None,
 ) -> None:
-    """Measure how well scores find wrong predictions.
+    """Measure how well scores detect wrong predictions.
 
-    The table has one row per prediction, with one or more scores (higher is less sure) and either a column `correct` (0
-    or 1) or the columns `label` and `predicted`. The column NAME_probability, or `probability` if there is one score,
-    is the probability of error of the score NAME; ECE and Brier score are computed from it.
+    The table has one row per prediction, with one or more scores (higher is less certain) and either a column `correct`
+    (0 or 1) or the columns `label` and `predicted`. The column NAME_probability, or `probability` if there is one
+    score, is the probability of error of the score NAME; ECE and Brier score are computed from it.
 
     For example:
 
@@ -62,11 +62,11 @@ def evaluate(
     Args:
         file: A table: .csv with a header line, .parquet, or .npz with arrays of shape (N,).
         score: A column to evaluate; may be repeated. By default every column of numbers is a score.
-        correct: The column of 0 and 1, or LABEL=PREDICTED for the columns of true and predicted classes.
+        correct: A column of 0 and 1, or LABEL=PREDICTED for the columns of true and predicted classes.
         bootstrap: Resamples for the 95 % intervals; 0 for none. By default 1000, and 0 for more than 100,000 rows.
-        all: Print all metrics instead of the six that matter most.
+        all: Print all metrics instead of the six most important ones.
         paper: Also print the metrics as the paper computes them.
-        output: Also write all metrics to a file that ends in .json, .csv or .md.
+        output: Also write all metrics to a .json, .csv or .md file.
     """
     check_output(output, file, endings=WRITERS)
     if bootstrap is not None and bootstrap < 0:
@@ -88,7 +88,7 @@ def evaluate(
         except ValueError as error:
             raise InputError(f"{file}, column {name!r}: {error} (row 0 is the first)") from None
     shown = list(METRICS) if all else [name for name in METRICS if name in MAIN or (paper and name in PAPER)]
-    console = require("rich.console", extra="torch").Console(markup=False)  # a column may be called [red]
+    console = require("rich.console", extra="torch").Console(markup=False)  # a column may be named [red]
     lines, head = [list(line) for line in _lines(results, shown)], ["metric", *results]
     short = [[cell.partition(" [")[0] for cell in line] for line in lines]
     show_table(table_of(head, lines, _title(results)), table_of(head, short, _title(results), WIDER))
@@ -99,7 +99,7 @@ def evaluate(
 
 
 def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
-    """Return whether each prediction is correct, and the columns that tell."""
+    """Return the correctness of each prediction, and the columns that it was read from."""
     label, equals, predicted = correct.partition("=")
     used = (label, predicted) if equals else ("label", "predicted")
     flags = read_correct(columns, "" if equals else correct, *used)
@@ -114,7 +114,7 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
 
 
 def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[str]:
-    """Return the columns to evaluate, which hold numbers."""
+    """Return the numeric columns to evaluate."""
     for name in wanted or ():
         if name not in columns:
             raise UserError(f"--score: there is no column {name!r}; the columns are: {', '.join(columns)}")
@@ -124,7 +124,7 @@ def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[
     possible = [name for name in columns if name not in NOT_SCORES | used and not name.endswith("_probability")]
     found = [name for name in possible if columns[name].dtype.kind in "iuf"]
     if not found:
-        for name in possible:  # one word makes a column of numbers one of strings
+        for name in possible:  # a single word turns a numeric column into strings
             bad = _not_numbers(columns[name])
             if not bad.all():
                 check_values(name, columns[name], bad, "a number")
@@ -153,7 +153,7 @@ def _title(results: Results) -> str:
 
 
 def _lines(results: Results, names: list[str]) -> list[list[str]]:
-    """Return a line for each metric that any score has a value for; an arrow shows which way is better."""
+    """Return a line for each metric with at least one value; an arrow shows which direction is better."""
     arrows = {"higher": " ↑", "lower": " ↓", None: ""}
     return [
         [METRICS[name].title + arrows[METRICS[name].better], *(_cell(result, name) for result in results.values())]
@@ -170,7 +170,7 @@ def _cell(result: dict[str, Any], name: str) -> str:
 
 
 def _notes(results: Results, shown: list[str]) -> list[str]:
-    """Return why values are missing, one line per score and reason."""
+    """Return the reasons for missing values, one line per score and reason."""
     notes: list[str] = []
     for score, result in results.items():
         by_reason: dict[str, list[str]] = {}

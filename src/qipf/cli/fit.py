@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from qipf.tasks.task import Task
 
 FEW = 5000
-"""Examples on which the accuracy is measured."""
+"""Maximum number of examples used to measure the accuracy."""
 ENOUGH_TO_WATCH = 10
-"""Held-out examples from which `qipf watch` can learn what is normal."""
+"""Minimum number of held-out examples for `qipf watch`."""
 ENOUGH_TO_CALIBRATE = 100
-"""Held-out examples from which a probability of error is more than a guess."""
+"""Minimum number of held-out examples for a useful probability of error."""
 INSIDE = re.compile(r"\s*(all\s+)?inside\s*>=\s*(\d*\.?\d+)\s*(%?)\s*")
 
 
@@ -53,7 +53,7 @@ def fit(
 ) -> None:
     """Fit a scorer to a trained model and write it to one file.
 
-    MODEL and the code it names are run. DATA is only read, and pickled objects are refused.
+    MODEL and the code it refers to are executed. DATA is only read, and pickled objects are rejected.
 
     For example:
 
@@ -67,29 +67,29 @@ def fit(
     ```
 
     Args:
-        model: A .pt2 exported program, or module:callable that returns a torch module, an estimator or a function (all
-            run code); an .onnx file, which ONNX Runtime runs, as FILE.onnx:OUTPUT if it has several outputs; or a file
-            of weights (.safetensors, .h5), which is only read, if DATA brings logits.
-        data: Reference data, for the recommended scorer the training data: an .npz file with inputs (or x, X, images,
+        model: A .pt2 exported program, or a module:callable that returns a torch module, an estimator or a function
+            (all execute code); an .onnx file, which ONNX Runtime runs, as FILE.onnx:OUTPUT if it has several outputs;
+            or a file of weights (.safetensors, .h5), which is only read, if DATA contains logits.
+        data: Reference data; for the recommended scorer, the training data: an .npz file with inputs (or x, X, images,
             data) and labels (or y, Y, targets, target, label), or with logits; an .npy file of inputs; or a folder of
-            images with one subfolder per class. A model with several inputs takes arrays of their names, such as
+            images with one subfolder per class. A model with several inputs needs arrays with their names, such as
             input_ids and attention_mask. Labels are (N,) integers; (N, T) for tokens, (N, H, W) for pixels, (N, L) of
-            0 and 1 for several labels, and floating-point (N,) or (N, k) for a regression. Give data that the model was
-            not trained on for these four. Bytes are scaled to [0, 1] unless they are token ids.
+            0 and 1 for several labels, and floating-point (N,) or (N, k) for a regression. For these four, use data
+            that the model was not trained on. Bytes are scaled to [0, 1] unless they are token ids.
         output: The file to write.
         scorer: The name of the scorer: default (recommended; needs labels), weight-qipf (the method of the paper),
             entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; residual-scale for a
-            regression, where it is the default.
+            regression, for which it is the default.
         option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
-        calibrate: Labelled data that nothing was fitted to, to learn the probability of error, which `qipf score` then
-            writes, and what is normal, for `qipf watch`; for a regression, to learn intervals.
-        promise: A promise to keep, learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
+        calibrate: Labelled data not used for fitting, to learn the probability of error, which `qipf score` then
+            writes, and the reference of `qipf watch`; for a regression, to learn intervals.
+        promise: A guarantee, learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
             predictions are wrong), "accept>=0.9", or for a regression "inside>=0.9" (each target is in its interval
-            with probability 0.9; the default) and "all inside>=0.9" (all targets of an example at once).
-        confidence: The probability with which a promise of an error holds.
-        task: The kind of prediction: classes, labels, tokens, pixels or numbers, found from the data if left out. With
-            options as NAME:OPTION=VALUE, such as tokens:shift=false if each label is about the token in its own
-            position and not about the next one, or pixels:tile=512.
+            with probability 0.9; the default) and "all inside>=0.9" (joint coverage of all targets of an example).
+        confidence: The probability with which a promise about errors holds.
+        task: The kind of prediction: classes, labels, tokens, pixels or numbers, inferred from the data by default.
+            With options as NAME:OPTION=VALUE, such as tokens:shift=false if each label belongs to the token at its own
+            position instead of the next one, or pixels:tile=512.
         features: The module whose output the scorer reads, or the tensor of an .onnx file. By default the recommended
             scorer finds its own, and others read the input of the last linear layer.
         options: The options that all commands for models share.
@@ -147,12 +147,12 @@ def fit(
 
 
 def counted(task: Task) -> str:
-    """Return the noun for labelled predictions."""
+    """Return the noun for counting labelled predictions."""
     return {"classes": "labelled examples", "labels": "labels"}.get(task.name, f"labelled {task.name}")
 
 
 class _Promised(NamedTuple):
-    """A decision or intervals that are not fitted yet; both are None without --promise."""
+    """An unfitted decision or intervals; both are None without --promise."""
 
     decision: Decision | None = None
     intervals: Intervals | None = None
@@ -174,7 +174,7 @@ def _read_promise(promise: str | None, confidence: float) -> _Promised:
 
 
 def _check_promise(task: Task, promised: _Promised, calibrate: Path | None) -> None:
-    """Refuse what the task cannot promise, before anything is fitted."""
+    """Raise if the task does not support the promise, before anything is fitted."""
     numbers = task.judged_by == "intervals"
     if promised.decision is not None and numbers:
         raise UserError('--promise: is about classes; promise "inside>=0.9" for the intervals of numbers')
@@ -188,7 +188,7 @@ def _check_promise(task: Task, promised: _Promised, calibrate: Path | None) -> N
 
 
 def _learn(scorer: Scorer, outputs: Outputs, promised: _Promised, task: Task, path: Path) -> str:
-    """Learn from held-out outputs what travels with a scorer, and return it in words."""
+    """Fit the attachments of a scorer to held-out outputs, and return a description of them."""
     try:
         if task.judged_by == "intervals":
             intervals = promised.intervals or Intervals()

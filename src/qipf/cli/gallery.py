@@ -12,9 +12,9 @@ from qipf.cli.options import Output
 
 
 def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
-    """Draw the figures of the gallery for light and dark pages, with their numbers as CSV and a caption.
+    """Draw the figures of the gallery for light and dark pages, with their data as CSV and a caption.
 
-    NAMES are any of views, sine, regression, moons, regularisation, corruptions and field; by default all of them,
+    NAMES are any of views, sine, regression, moons, regularisation, corruptions and field; by default all,
     which takes a few minutes. Each figure gets its own folder below the output folder.
 
     For example:
@@ -28,7 +28,7 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     Args:
         names: The figures to draw; all by default.
         output: The folder to write to; it is created if it does not exist.
-        dataset: The dataset whose images views and corruptions draw; its files are in the folder that QIPF_DATA names.
+        dataset: The dataset for views and corruptions; its files are in the folder QIPF_DATA.
     """
     require("matplotlib", extra="bench")
     from qipf.study import datasets

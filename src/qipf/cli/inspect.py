@@ -21,7 +21,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
     """Show the contents of a fitted scorer's file after checking that it is complete, with a plot of its field.
 
     Nothing in the file is executed. For an ONNX model, show the inputs, the outputs and the tensors that --features
-    takes; ONNX Runtime opens it, which computes the constants of its graph, and runs it on no data.
+    accepts; ONNX Runtime opens it and computes the constants of its graph, but does not run it on data.
 
     For example:
 
@@ -33,7 +33,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
 
     Args:
         file: The file that `qipf fit` wrote, or an .onnx file, as FILE.onnx:OUTPUT if it has several outputs.
-        json: The header and the shapes of the tensors as JSON, for programs.
+        json: Print the header and the shapes of the tensors as JSON.
     """
     from qipf.scores.saving import load, read
 
@@ -77,7 +77,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
 
 
 def _onnx(file: str, as_json: bool, output: str | None) -> None:
-    """Print the inputs, outputs and tensors of an ONNX model; tensors that all data passes through are marked."""
+    """Print the inputs, outputs and tensors of an ONNX model; tensors on every path from the inputs are marked."""
     from qipf.runners.loading import load_model
 
     model = load_model(file, output=output)
@@ -115,7 +115,7 @@ def _uncertainty(scorer: Any, y: np.ndarray) -> np.ndarray:
 
 
 def plot(y: np.ndarray, curves: dict[str, np.ndarray], height: int = 6) -> str:
-    """Draw curves over y with characters, each on its own scale, with its largest and smallest value at the left."""
+    """Draw curves over y as text, each on its own scale, with its maximum and minimum on the left."""
     lines = []
     for name, values in curves.items():
         low, high = float(np.min(values)), float(np.max(values))

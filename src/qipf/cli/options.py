@@ -20,7 +20,7 @@ class ModelOptions:
     Args:
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy file with one label per example, if DATA has none.
-        labels_from: The number of the first class in the labels, for example 1 if they are counted from 1.
+        labels_from: The label of the first class, for example 1 if labels are counted from 1.
         device: The device to run the model on, for example cuda.
         batch_size: Examples per forward pass.
     """

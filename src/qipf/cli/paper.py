@@ -9,11 +9,11 @@ from qipf.cli.options import Output
 
 
 def paper(*, output: Output = Path("out/paper"), full: bool = False) -> int:
-    """Compare the paper's score (QIPF) with its rivals under shifts, and write a page with the paper's tables.
+    """Compare the paper's score (QIPF) with competing methods under shift, and write a page with the paper's tables.
 
-    Trains a LeNet on MNIST if its files are in the folder QIPF_DATA or were downloaded before, and a small network on
-    the bundled digits otherwise. report.html has the paper's Table 1 in small, its claims, the field and its modes,
-    histograms and ROC curves by intensity. If it is stopped, the same command continues where it was.
+    Trains a LeNet on MNIST if its files are in the folder QIPF_DATA or were downloaded before, otherwise a small
+    network on the bundled digits. report.html has a reduced Table 1, the claims of the paper, the field and its modes,
+    histograms and ROC curves by intensity. If it is stopped, running it again resumes.
 
     For example:
 

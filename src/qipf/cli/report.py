@@ -1,4 +1,4 @@
-"""`qipf report`: write a benchmark as one page."""
+"""`qipf report`: write the report of a benchmark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from qipf.cli.options import Output
 def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
 
-    A folder with only a table.csv, table.parquet or table.csv.gz (and perhaps times.csv, networks.csv, plan.json and
-    environment.json) gives the tables and charts that can be made from them. The page lists what is missing, such as
-    failed cells. Example pictures need the files of the dataset in the folder that QIPF_DATA names.
+    A folder with only a table.csv, table.parquet or table.csv.gz (and optionally times.csv, networks.csv, plan.json and
+    environment.json) gives the tables and charts that these files support. The page lists what is missing, such as
+    failed cells. Example images need the files of the dataset in the folder QIPF_DATA.
 
     For example:
 

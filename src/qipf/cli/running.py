@@ -1,4 +1,4 @@
-"""Models on the command line: load one, open its data, find its task, and run it."""
+"""Load a model on the command line, open its data, find its task, and run it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 LOOK = 8
-"""Examples that are read to find the task."""
+"""Examples read to find the task."""
 COPIED = 100
-"""Examples by which a copy of DATA is recognised; fewer than ten may be the same by chance."""
+"""Examples compared to detect a copy of DATA; fewer than ten may be equal by chance."""
 OPTIONS = ("effort", "size", "seed")
 """Settings of the recommended scorer."""
 
@@ -43,9 +43,9 @@ def split_model(model: str) -> tuple[str, str | None]:
 
 
 def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any:
-    """Return the model on its device, or the path of a file of weights.
+    """Return the model on its device, or the path of a weights file.
 
-    If MODEL names no output of an ONNX model, the output that a fitted `scorer` read is taken.
+    If MODEL names no output of an ONNX model, the output that a fitted `scorer` read is used.
     """
     path, output = split_model(model)
     net = load_model(path, options.weights, output)
@@ -60,7 +60,7 @@ def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any
 
 
 def read_task(text: str | None) -> Task | None:
-    """Read --task: a name, or a name with options such as tokens:shift=false."""
+    """Parse --task: a name, optionally with options such as tokens:shift=false."""
     if text is None:
         return None
     name, _, options = text.partition(":")
@@ -89,7 +89,7 @@ def _opened(path: Path, labels: Path | None, model: str | None, options: ModelOp
 def open_other(
     path: Path, flag: str, model: str, options: ModelOptions, data: Data, data_path: Path | None = None
 ) -> Data:
-    """Open labelled data of the form of DATA, for --calibrate, --fit or --shifted.
+    """Open labelled data in the form of DATA, for --calibrate, --fit or --shifted.
 
     With `data_path`, the path of DATA, the data must not be DATA or a copy of it.
     """
@@ -109,7 +109,7 @@ def open_other(
 
 
 def _is_copy(one: Data, other: Data) -> bool:
-    """Return True if two sets begin with the same inputs or logits."""
+    """Return True if two sets start with the same inputs or logits."""
     count = min(COPIED, len(one), len(other))
     if count < 10:
         return False
@@ -122,15 +122,15 @@ def _is_copy(one: Data, other: Data) -> bool:
 
 @dataclass(frozen=True)
 class Work:
-    """A model, its task, and how its data is read.
+    """A model, its task, and the settings to read its data.
 
     Attributes:
-        net: The result of `load`; None if the data brings logits.
-        runner: The runner that executes it; None likewise.
+        net: The result of `load`; None if the data contains logits.
+        runner: The runner that executes it; also None in that case.
         task: The kind of prediction.
-        output: The shape of the model's output, or of the logits that the data brings.
+        output: The shape of the model's output, or of the logits in the data.
         features: The module that scorers read, if one was named.
-        batch_size: The largest number of examples per pass.
+        batch_size: The maximum number of examples per pass.
     """
 
     net: Any
@@ -144,7 +144,7 @@ class Work:
     def prepare(
         cls, net: Any, data: Data, task: Any = None, features: str | None = None, batch_size: int = 500
     ) -> tuple[Work, Data]:
-        """Return the work, and the data with the inputs that the model takes; without a `task`, find it."""
+        """Return the work, and the data bound to the inputs of the model; infer `task` if it is None."""
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
                 raise Problem("data", "neither inputs nor logits", hint=f"give {listed('inputs')}, or logits")
@@ -170,19 +170,19 @@ class Work:
         return cls(net, runner, found, output, features, batch_size), bound
 
     def source(self, data: Data) -> FileSource:
-        """Return data as batches of the size that suits the task."""
+        """Return data as batches of the default size of the task."""
         inputs, tokens = self.runner.inputs if self.runner else (), self.task.name == "tokens"
         size = min(self.batch_size, self.task.batch_size) if self.task.whole else self.batch_size
         return FileSource(data, inputs, size, ids=tokens)
 
     def bound(self, data: Data) -> Data:
-        """Return other data with the inputs that the model takes."""
+        """Bind other data to the inputs of the model."""
         return data.bound(self.runner.inputs if self.runner else ())
 
     def read(
         self, data: Data, features: str | bool | None = None, layers: Any = (), most: int | None = None, seed: int = 0
     ) -> Outputs:
-        """Return the outputs of the model on data, or those that the data brings."""
+        """Return the outputs of the model on data, or those in the data."""
         if "logits" in data.arrays:
             return self.given(data.arrays, range(len(data)) if data.numbers is None else data.numbers.tolist())
         return collect(
@@ -191,7 +191,7 @@ class Work:
         )  # fmt: skip
 
     def given(self, arrays: dict[str, np.ndarray], numbers: Sequence[int]) -> Outputs:
-        """Return the logits, features and labels that data brings, as outputs; `numbers` are the rows in the file."""
+        """Return the logits, features and labels in the data as outputs; `numbers` are the rows in the file."""
         logits, labels = arrays["logits"], arrays.get("labels")
         if logits.shape[1:] != self.output[1:]:
             expected = f"{self.output[1]} columns, as the model gives for DATA"
@@ -201,7 +201,7 @@ class Work:
         return Outputs(logits, arrays.get("features"), labels, task=self.task.name)
 
     def fit(self, scorer: Scorer | None, settings: dict[str, Any], data: Data) -> Scorer:
-        """Fit a scorer; None is the recommended one, with settings."""
+        """Fit a scorer; None for the recommended one with `settings`."""
         run: dict[str, Any] = {"features": self.features, "progress": not QUIET.get()}
         if self.runner is None:
             outputs = self.read(data.sample(settings.get("size", len(data))))
@@ -226,10 +226,10 @@ def _check_first_class(task: Task, labels: np.ndarray | None, output: tuple[int,
 
 
 def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
-    """Return True if rows of bytes are token ids, because labels or the task say so.
+    """Return True if rows of bytes are token ids, according to the labels or the task.
 
     Raises:
-        Problem: That is unknown, and the model looks something up.
+        Problem: This is ambiguous, and the model has an embedding.
     """
     small = [array for array in data.inputs.values() if array.dtype == np.uint8 and array.ndim == 2]
     if not small or any(one.dtype is not None for one in runner.inputs):
@@ -245,7 +245,7 @@ def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
 
 
 def identity(scorer: Scorer) -> str:
-    """Return the name of a fitted scorer and a digest of its fit, by which tables record it."""
+    """Return the name of a fitted scorer and a digest of its fit, which tables record."""
     fitted = scorer._require_fitted()
     digest = hashlib.sha256(json.dumps([scorer.settings(), dict(fitted.facts)], sort_keys=True, default=str).encode())
     for name, values in sorted(fitted.tensors.items()):
@@ -254,7 +254,7 @@ def identity(scorer: Scorer) -> str:
 
 
 def make_scorer(name: str, settings: dict[str, Any]) -> Scorer | None:
-    """Return a scorer from its name and settings; None for the recommended one, whose settings are checked."""
+    """Build a scorer from its name and settings; None for the recommended one, whose settings are checked."""
     from qipf.scores import SCORERS
 
     if name != DEFAULT and name not in SCORERS:

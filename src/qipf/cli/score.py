@@ -1,4 +1,4 @@
-"""`qipf score`: write the uncertainty of every prediction to a table; for pixels also maps or pictures."""
+"""`qipf score`: write the uncertainty of every prediction to a table; for pixels also maps or images."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def score(
     views: int | None = None,
     options: ModelOptions = ModelOptions(),  # noqa: B008
 ) -> None:
-    """Score every example with a fitted scorer and write a table; higher uncertainty is less sure.
+    """Score every example with a fitted scorer and write a table; higher uncertainty means less certain.
 
-    The uncertainty of the recommended scorer is the log odds against the prediction: 0 is even, negative is sure. Other
+    The uncertainty of the recommended scorer is the log odds against the prediction: negative means confident. Other
     columns: row, file (of images), predicted (class), probability (of error, if FILE was made with --calibrate), accept
-    (with --promise), label and correct (with labels). A regression has prediction, scale (the error to expect), lower,
+    (with --promise), label and correct (with labels). A regression has prediction, scale (the expected error), lower,
     upper and inside instead, and prediction_0, prediction_1, ... if there are several targets. The column scorer
-    tells `qipf watch` which scorer it was.
+    identifies the scorer for `qipf watch`.
 
     Data and table may be larger than memory: .npy files, folders and tables are read and written batch by batch. The
     table appears when it is complete.
@@ -68,10 +68,10 @@ def score(
         file: The file that `qipf fit` wrote.
         data: Inputs as for `qipf fit`; or an .npz file with logits, and features if the scorer reads them.
         output: The table to write, .csv or .parquet, with one row per prediction, or per image for pixels. For pixels
-            also an .npy file with all maps (N, H, W), or a new folder of PNG files with the doubtful pixels in colour.
-        model: The model as for `qipf fit`, which is run; not needed if DATA brings logits.
+            also an .npy file with all maps (N, H, W), or a new folder of PNG files with uncertain pixels in colour.
+        model: The model as for `qipf fit`, which is executed; not needed if DATA contains logits.
         modes: Also write the modes, one column per order, if the scorer has them.
-        views: The number of views of an image, itself included, to average over; each takes one pass.
+        views: The number of views per image, including the image itself, to average over; each needs one pass.
         options: The options that all commands for models share.
     """
     from qipf.scores.saving import load as load_scorer
@@ -103,7 +103,7 @@ def score(
     if not pixels and output.suffix not in TABLES:
         raise UserError(f"--output: expected a file that ends in {' or '.join(TABLES)}, got {output}")
     joint = getattr(scorer.attachments.get("intervals"), "joint", False)
-    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # correct or inside, and how many there are
+    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # number of correct or inside, and total number
     scored = _counted(_scored(work, scorer, opened), seen, errors=not numbers)
     if pixels and output.suffix not in TABLES:
         _write_maps(scored, output) if output.suffix == ".npy" else _write_overlays(scored, opened, output)
@@ -137,7 +137,7 @@ def score(
 
 
 def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iterator[Scored]:
-    """Yield scores, and if `errors` exist, add the correct and the labelled predictions to `seen`."""
+    """Yield scores and, if `errors`, add the numbers of correct and labelled predictions to `seen`."""
     for one in scored:
         if errors and one.labels is not None:
             known = to_numpy(one.counted)
@@ -147,9 +147,9 @@ def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iter
 
 
 def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
-    """Yield the scores of one batch after the other, of the model or of the logits that the data brings."""
+    """Yield the scores batch by batch, from the model or from the logits in the data."""
     if work.runner is not None:
-        with naming(features="--model", layers="--model"):  # another model than FILE was fitted to
+        with naming(features="--model", layers="--model"):  # a different model from the one that FILE was fitted to
             yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
     batches = data.batches(work.batch_size)
@@ -161,7 +161,7 @@ def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
 
 
 def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool) -> dict[str, Any]:
-    """Return the columns of the table: those of the task, the file of each image, and what travels with the scorer."""
+    """Return the columns of the table: those of the task, the file of each image, and those of attachments."""
     found = work.task.columns(scored, scorer)
     columns: dict[str, Any] = {"row": found.pop("row")}
     if data.files:
@@ -182,7 +182,7 @@ def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool
 
 
 def _write_maps(scored: Iterator[Scored], output: Path) -> None:
-    """Write one .npy file (N, H, W), batch by batch; it appears when it is complete."""
+    """Write one .npy file (N, H, W), batch by batch; the file appears when it is complete."""
     with replacing(output) as file:
         count, shape, start = 0, None, 0
         for one in scored:
@@ -200,15 +200,15 @@ def _write_maps(scored: Iterator[Scored], output: Path) -> None:
 
 
 def _head(file: Any, count: int, shape: tuple[int, ...]) -> int:
-    """Write the beginning of a .npy file, with room for a larger number of rows; return its length."""
+    """Write the beginning of a .npy file, reserving space for a larger number of rows; return its length."""
     np.lib.format.write_array_header_1_0(
         file, {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
-    )  # NumPy pads it to 64 bytes, and leaves room for a longer first axis
+    )  # NumPy pads it to 64 bytes, and reserves space for a longer first axis
     return file.tell()
 
 
 def _write_overlays(scored: Iterator[Scored], data: Data, folder: Path) -> None:
-    """Write one PNG per image to a folder that appears when it is complete; all have one scale, that of batch 0."""
+    """Write one PNG per image to a folder that appears when it is complete; all share the scale of batch 0."""
     from qipf.pages.overlays import overlay, save_png
 
     if folder.suffix:

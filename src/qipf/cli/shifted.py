@@ -1,4 +1,4 @@
-"""Shifted data for `qipf compare`: files of the user, and built-in shifts of the data that is measured."""
+"""Shifted data for `qipf compare`: user files, and built-in shifts of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qipf.data.reading import INPUT, Data, FileSource
 
 
 def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data) -> dict[str, Data]:
-    """Open the data of every --shifted NAME=FILE, which has to have the form of DATA."""
+    """Open the data of every --shifted NAME=FILE, which must have the form of DATA."""
     found: dict[str, Data] = {}
     for text in given:
         name, equals, path = text.partition("=")
@@ -43,7 +43,7 @@ def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data
 
 
 def _check_range(shifted: Data, data: Data, path: str) -> None:
-    """Raise InputError if one set holds bytes, which are scaled to [0, 1], and the other numbers of another range."""
+    """Raise InputError if one set has bytes, which are scaled to [0, 1], and the other a different range."""
     both = [one.arrays.get("inputs") for one in (data, shifted)]
     as_bytes = [inputs is None or inputs.dtype == np.uint8 for inputs in both]  # image files have no array
     if as_bytes[0] == as_bytes[1]:
@@ -58,7 +58,7 @@ def _check_range(shifted: Data, data: Data, path: str) -> None:
 
 
 def read_shifts(given: list[str]) -> list[tuple[str, float]]:
-    """Return the name and the intensity of every --shift NAME:INTENSITY."""
+    """Parse the name and the intensity of every --shift NAME:INTENSITY."""
     if not given:
         return []
     require("torch", extra="torch")
@@ -80,7 +80,7 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
 
 
 def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -> Data:
-    """Return the data with its inputs shifted; if words are dropped, labels of tokens and masks follow."""
+    """Shift the inputs of the data; if words are dropped, token labels and masks are moved accordingly."""
     torch = require("torch", extra="torch")
     from qipf.study import shifts
 
@@ -107,7 +107,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
 
 
 def _whole(data: Data, key: str, ids: bool) -> Iterator[Any]:
-    """Yield all inputs of one array, batch by batch, if they fit into the memory budget."""
+    """Yield all inputs of one array, batch by batch, if they fit in the memory budget."""
     torch = require("torch", extra="torch")
     stored = data.arrays.get(key)
     most, spent = max(budget(), 0 if stored is None else stored.nbytes), 0

@@ -20,11 +20,11 @@ from qipf.tasks.outputs import Outputs
 
 WIDER = "A wider terminal, or -o, shows all intervals."
 ENOUGH_TO_WARN = 50
-"""Predictions below which an agreement by chance is no news."""
+"""Minimum number of predictions to report agreement by chance."""
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, note: str = "") -> Any:
-    """Return a table with a title and cells on one line each; a `note` below it makes it narrower, without lines."""
+    """Return a table with a title and single-line cells; with a `note` below, it is narrower and has no rules."""
     plain: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)} if note else {}
     made = require("rich.table", extra="torch").Table
     table = made(title=printable(title) or None, caption=note or None, caption_justify="left", **plain)
@@ -36,8 +36,8 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, not
 
 
 def show_table(table: Any, short: Any) -> None:
-    """Print a table, or a shorter one on a terminal that is too narrow for it. A file or a pipe has no width."""
-    console = require("rich.console", extra="torch").Console(markup=False)  # a shifted set may be called [red]
+    """Print a table, or a shorter one on a terminal that is too narrow for it. Files and pipes have no width."""
+    console = require("rich.console", extra="torch").Console(markup=False)  # a shifted set may be named [red]
     measure = require("rich.measure", extra="torch").Measurement.get
     wide = console.options.update(width=10_000)
     chosen = short if console.is_terminal and measure(console, wide, table).maximum > console.width else table
@@ -46,7 +46,7 @@ def show_table(table: Any, short: Any) -> None:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table whose columns, except the first, are numbers."""
+    """Return the lines of a Markdown table whose columns, except the first, are numeric."""
     return [f"| {' | '.join(head)} |", "|---|" + (len(head) - 1) * "--:|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
@@ -57,13 +57,13 @@ def json_text(value: Any) -> str:
 
 
 def say_share(how: str, right: int, count: int, what: str) -> None:
-    """Print the share of correct predictions, or of targets inside their intervals, if there are any."""
+    """Print the accuracy, or the fraction of targets inside their intervals, if there are any."""
     if count:
         print(f"{how}: {100 * right / count:.1f} % of {count} {what}", file=sys.stderr)
 
 
 def at_chance(outputs: Outputs) -> bool:
-    """Return True if classes are predicted no better than by chance, by Cohen's agreement and two deviations."""
+    """Return True if Cohen's kappa is within two standard deviations of chance."""
     if outputs.regression or outputs.task not in ("", "classes") or len(outputs) < ENOUGH_TO_WARN:
         return False
     labels, predicted = (to_numpy(one).astype(np.int64) for one in (outputs.labels, outputs.predicted))
@@ -74,7 +74,7 @@ def at_chance(outputs: Outputs) -> bool:
 
 
 def warn_of_random(spec: str, net: Any) -> None:
-    """Print a warning if a model, as the user wrote it without weights, has random weights."""
+    """Print a warning if a model given without weights has random weights."""
     if net is not None and is_random(spec, net):
         print(f"warning: {spec} returns random weights: this network is not trained; give --weights", file=sys.stderr)
 
@@ -87,7 +87,7 @@ class TableView:
         key: The name of the list of rows in a JSON file.
         first: The name of the first column.
         measures: The title of each measure and a function that formats it.
-        short: Titles for a narrow terminal, where intervals are left out.
+        short: Titles for a narrow terminal, without intervals.
         note: The note below the table on a narrow terminal.
         meaning: The meaning of the columns, for the page.
     """
@@ -111,7 +111,7 @@ class TableView:
 
 
 def _written(form: str) -> Callable[[Estimate], str]:
-    """Return a function that writes an estimate with its interval in some format."""
+    """Return a function that formats an estimate with its interval."""
     return lambda value: f"{value[0]:{form}} [{value[1]:{form}}, {value[2]:{form}}]"
 
 
@@ -152,7 +152,7 @@ def _plain(head: Iterable[str]) -> list[str]:
 
 
 def show(found: Comparison) -> None:
-    """Print the tables of a comparison, and what to use."""
+    """Print the tables of a comparison and the recommendation."""
     view = _view(found)
     for name, (about, rows) in found.sets().items() if found.intervals else [("", (found.about, found.rows))]:
         title = about if not found.intervals else f"{about}; the intervals promise {found.coverage:.0%}"
@@ -175,7 +175,7 @@ def _brief(cells: Sequence[str]) -> list[str]:
 
 
 def _under_shift(found: Comparison) -> list[list[str]]:
-    """Return a head and one line per score: its ROC-AUC on clean and on every shifted data."""
+    """Return a header and one line per score: its ROC-AUC on clean data and on each shifted set."""
     values = {name: {row.name: row.roc_auc for row in rows} for name, (_, rows) in found.shifted.items()}
     write = SCORES.measures["roc_auc"][1]
     lines = [["score", "clean", *values]]
@@ -235,4 +235,4 @@ def _html(found: Comparison) -> str:
 
 
 WRITERS = {".html": _html, ".csv": _csv, ".json": _json, ".md": _markdown}
-"""How a comparison is written, by the ending of the file."""
+"""Functions that write a comparison, by file extension."""

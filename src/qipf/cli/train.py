@@ -31,7 +31,7 @@ def train(
     device: str | None = None,
     checkpoint: Path | None = None,
 ) -> None:
-    """Train a network of the comparison by its recipe, and print how it does on the test set.
+    """Train a network of the comparison with its recipe, and print its test performance.
 
     For example:
 
@@ -41,13 +41,13 @@ def train(
 
     Args:
         dataset: digits, mnist, kmnist, fashion-mnist, cifar10, two-moons or regression.
-        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default the one of the dataset.
+        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default that of the dataset.
         data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
         output: The file to write (safetensors); NET-DATASET.safetensors by default.
-        epochs: Passes over the training data; by default those of the recipe.
+        epochs: Number of epochs; by default that of the recipe.
         seed: The seed of the initial weights, the order of the data, augmentation and dropout.
-        device: cpu, cuda or cuda:N; by default a GPU if there is one.
-        checkpoint: A file for the state after every epoch; a run that was stopped continues from it.
+        device: cpu, cuda or cuda:N; by default a GPU if available.
+        checkpoint: A file for the state after every epoch, from which an interrupted run resumes.
     """
     from qipf import training
     from qipf.study import datasets, nets

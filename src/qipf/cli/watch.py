@@ -1,4 +1,4 @@
-"""`qipf watch`: watch tables of scores that grow."""
+"""`qipf watch`: monitor growing tables of scores."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 ALARM = 3
 """The exit code of --once if there is an alarm."""
 LATEST = 2**33
-"""Seconds since 1970 up to which a time is one, in the year 2242."""
+"""Largest valid time in seconds since 1970, in the year 2242."""
 IMAGES = 12
-"""The number of least sure inputs on the page."""
+"""The number of least certain inputs on the page."""
 PAGES, METRICS = (".html",), (".prom", ".txt")
-"""Endings of the files that --output writes."""
+"""File extensions of --output."""
 
 
 def watch(
@@ -50,14 +50,14 @@ def watch(
     every: float = 2.0,
     once: bool = False,
 ) -> int:
-    """Watch tables of scores that grow: estimated accuracy, share accepted, and an alarm when the scores change.
+    """Monitor growing tables of scores: estimated accuracy, acceptance rate, and an alarm when the scores change.
 
     PATH is what `qipf score` writes with the scorer of --reference, or other tables with a column `uncertainty` and
-    perhaps `predicted`, `time`, `file`, and `label` or `correct` once they are known. CSV files may be appended to;
-    Parquet files are added to the folder. Everything is read again after a restart, so that nothing is lost when
+    optionally `predicted`, `time`, `file`, and `label` or `correct` once they are known. CSV files may be appended to;
+    Parquet files are added to the folder. Everything is read again after a restart, so nothing is lost when
     this command is stopped.
 
-    An alarm says whether the scores became surer or less sure, and what to do. The page shows the least sure images of
+    An alarm reports the direction of the change and what to do. The page shows the least certain images of
     the column `file` that are below the current folder.
 
     For example:
@@ -70,12 +70,12 @@ def watch(
 
     Args:
         path: A .csv or .parquet file, or a folder of them.
-        reference: The file that `qipf fit --calibrate` wrote, which records what is normal.
+        reference: The file that `qipf fit --calibrate` wrote, which contains the reference.
         output: A page (.html) or Prometheus metrics (.prom, .txt) to write after every change; may be repeated.
-        port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, to this machine only; 0 takes a free
+        port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, to this machine only; 0 for a free
             port.
-        every: Seconds between two looks.
-        once: Look once, show the result and end; the exit code is 3 if there is an alarm.
+        every: Seconds between updates.
+        once: Read once, show the result and exit; the exit code is 3 if there is an alarm.
     """
     from qipf.decisions.monitor import Monitor
     from qipf.scores.saving import load
@@ -113,7 +113,7 @@ def watch(
 
 
 class _Watched:
-    """A monitor, the tables it reads, and what is shown of it; other threads read the strings only."""
+    """A monitor, the tables it reads, and its rendered status; other threads read only the strings."""
 
     def __init__(self, monitor: Monitor, scorer: str, tail: Tail, title: str, refresh: int) -> None:
         self.monitor, self.scorer, self.tail, self.title, self.refresh = monitor, scorer, tail, title, refresh
@@ -169,7 +169,7 @@ class _Watched:
 
 
 def _times(columns: Columns, file: Path) -> np.ndarray:
-    """Return when each row came, in seconds since 1970: the column `time`, or when the file was last changed."""
+    """Return the time of each row in seconds since 1970: the column `time`, or the modification time of the file."""
     values = columns.get("time")
     if values is None:
         return np.full(len(columns["uncertainty"]), file.stat().st_mtime)
@@ -180,12 +180,12 @@ def _times(columns: Columns, file: Path) -> np.ndarray:
 
 
 def _picture(file: Path, folder: Path) -> str:
-    """Return a small copy of an image below `folder` as a data address; empty if there is none."""
+    """Return a thumbnail of an image below `folder` as a data URL; empty if there is none."""
     try:
         if file.suffix.lower() not in FORMATS or not file.resolve().is_relative_to(folder):
             return ""
         (pixels,) = read_images((file,), "RGB")
-    except (Problem, OSError, ValueError, RuntimeError):  # a name from a table may be too long, or not a name at all
+    except (Problem, OSError, ValueError, RuntimeError):  # a name from a table may be too long or invalid
         return ""
     return embedded(pixels.transpose(1, 2, 0), 72)
 
@@ -205,17 +205,17 @@ def _table(status: Status) -> Any:
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # clients that may wait at once
+    request_queue_size = 128  # maximum number of waiting clients
     daemon_threads = True
 
 
 def _serve(watched: _Watched, port: int) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds that a client may be silent
+        timeout = 10  # client timeout in seconds
 
         def do_GET(self) -> None:
             name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-            if name not in ("127.0.0.1", "localhost"):  # a page of another name may not read this one
+            if name not in ("127.0.0.1", "localhost"):  # prevents access through a different host name
                 self.send_error(403, "this server is called 127.0.0.1")
                 return
             kinds = {"/": ("text/html", watched.page), "/metrics": ("text/plain; version=0.0.4", watched.metrics)}
@@ -228,7 +228,7 @@ def _serve(watched: _Watched, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Requests are not worth a line in the terminal."""
+            """Do not log requests."""
 
     try:
         server = _Server(("127.0.0.1", port), Handler)

@@ -1,4 +1,4 @@
-"""Build and train the networks of the methods, and draw random numbers that follow from a seed alone."""
+"""Build and train the networks of the methods, and draw random numbers that depend only on a seed."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from qipf.training import seeded, train
 if TYPE_CHECKING:
     from qipf.training.split import Split
 
-EPOCHS = 20  # unless the method or the caller names a number
+EPOCHS = 20  # unless the method or the caller sets a number
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """Return a 63-bit seed for one purpose: different for every path below `seed`, the same on every machine."""
+    """Derive a 63-bit seed for one purpose: unique for every path below `seed`, and the same on every machine."""
     text = repr((int(seed), *path)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
 def normal(shape: torch.Size | tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    """Draw standard normal float32 numbers from a generator of their own."""
+    """Draw standard normal float32 numbers from a separate generator."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
 def keep_mask(shape: torch.Size | tuple[int, ...], rate: float, seed: int, device: torch.device) -> Tensor:
-    """Draw a boolean mask from a generator of its own; each entry is False with probability `rate`."""
+    """Draw a boolean mask from a separate generator; each entry is False with probability `rate`."""
     return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= rate).to(device)
 
 
 def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
-    """Return a network of our own to train: a copy of the given one, or a new one with weights drawn from `seed`."""
+    """Return a network to train: a copy of the given one, or a new one with weights drawn from `seed`."""
     if isinstance(model_or_factory, nn.Module):
         try:
             net = copy.deepcopy(model_or_factory).to(device)
@@ -45,7 +45,7 @@ def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, devi
                 "it may hold tensors that belong to a graph: detach them first"
             ) from None
         if not any(parameter.requires_grad for parameter in net.parameters()):
-            net.requires_grad_()  # a network that only predicts is frozen as a whole; partly frozen ones stay so
+            net.requires_grad_()  # a fully frozen network is unfrozen; a partly frozen one is kept as it is
         return net
     with seeded(derive(seed, "weights"), device):
         net = model_or_factory()
@@ -55,5 +55,5 @@ def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, devi
 
 
 def train_own(net: nn.Module, data: Split, *, seed: int, progress: bool, options: Mapping[str, Any]) -> nn.Module:
-    """Train a network that `build` returned, in place, and return it."""
+    """Train a network returned by `build` in place, and return it."""
     return train(net, data, seed=derive(seed, "order"), progress=progress, **{"epochs": EPOCHS, **options})

@@ -1,4 +1,4 @@
-"""The contract of methods with several passes, and their streamed evaluation."""
+"""The interface of methods that use several passes, and their streamed evaluation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ModelOrFactory = nn.Module | Callable[[], nn.Module]
 
 
 class Predictive(ABC):
-    """A method that turns one input into many sampled predictions.
+    """A method that samples several predictions per input.
 
-    A subclass implements `_fit` (learn) and `_network` (the k-th sampled network), and sets `passes`, the number of
-    passes that the method takes unless the caller asks for another. `_state` and `_load_state` save and restore what
-    was learnt beyond the weights of the network.
+    A subclass implements `_fit` and `_network` (the k-th sampled network), and sets `passes`, the default number of
+    passes. `_state` and `_load_state` save and restore what
+    was learned in addition to the weights of the network.
     """
 
     name: ClassVar[str]
@@ -50,17 +50,17 @@ class Predictive(ABC):
         device: str | torch.device | None = None,
         progress: bool = True,
     ) -> Self:
-        """Fit the method to `data`. The caller's network and the global random generators are not changed.
+        """Fit the method to `data`. The given network and the global random generators are not changed.
 
         Args:
             model_or_factory: A network, or a function without arguments that builds a new one.
             data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.training.split.as_split`).
-                Integer targets mean classes, floating-point targets mean regression.
-            seed: Seed of everything random in the fit.
+                Integer targets are classes, floating-point targets belong to a regression.
+            seed: The random seed of the fit.
             device: The device to train on; by default that of the network or, for a factory, of the data.
             progress: Show a progress bar.
         """
-        self._net = None  # a fit that fails must not leave the old one behind, half replaced
+        self._net = None  # a failed fit must not leave a partly replaced one
         if not isinstance(model_or_factory, nn.Module) and not callable(model_or_factory):
             raise TypeError(
                 "model_or_factory: expected a torch module or a function that builds one, "
@@ -84,7 +84,7 @@ class Predictive(ABC):
         """Return sampled class probabilities (n, N, C), or sampled outputs for regression.
 
         The same seed gives the same numbers, up to rounding, for every batch size and on every device. `summarise`
-        takes less memory.
+        needs less memory.
         """
         net, n = self._ready(), self._passes(n)
         passes = torch.empty(0)
@@ -112,12 +112,12 @@ class Predictive(ABC):
     ) -> Summary:
         """Compute the statistics of `Summary` over n passes, with one pass in memory at a time.
 
-        They are those of `sample(x, n)`, but that array is never held: in addition to the result and the network's
-        activations for `batch_size` inputs, at most `memory` bytes are used, however many passes there are.
+        They equal those of `sample(x, n)`, but that array is never stored: in addition to the result and the network's
+        activations for `batch_size` inputs, at most `memory` bytes are used, regardless of the number of passes.
 
         Args:
             x: Inputs, first axis N.
-            n: Number of passes; the method's own number by default.
+            n: Number of passes; by default that of the method.
             seed: Seed of the passes.
             batch_size: Inputs per forward pass; it does not change the result.
             base_classes: The classes (N,) that the base network predicts, for the statistics of that class.
@@ -155,7 +155,7 @@ class Predictive(ABC):
         return whole._replace(minus_max_logit_of_one_pass=logit)
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that the fit learnt, as tensors on the CPU that share no memory, ready for safetensors."""
+        """Return the fitted state as CPU tensors that share no memory, ready for safetensors."""
         self._ready()
         state = {"example": self._example, "classes": torch.tensor(self._classes), **self._state()}
         return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
@@ -168,13 +168,13 @@ class Predictive(ABC):
         *,
         device: str | torch.device | None = None,
     ) -> Self:
-        """Restore what `state` returned, in a method built with the same settings.
+        """Restore the fitted state in a method built with the same settings.
 
         Args:
-            model_or_factory: A network of the same architecture or a factory of it; its weights do not matter.
-            state: What `state()` returned.
+            model_or_factory: A network of the same architecture or a factory for it; its weights do not matter.
+            state: The result of `state()`.
             data: The training data, for methods that need it again (SWAG with batch-norm).
-            device: The device to predict on; by default that of the network, the CPU for a factory.
+            device: The device to predict on; by default that of the network, or the CPU for a factory.
         """
         self._net = None
         missing = {"example", "classes"} - set(state)
@@ -197,18 +197,18 @@ class Predictive(ABC):
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
-        """Learn, and return the network (the method's own) that `_network` works with."""
+        """Fit, and return the method's own network, which `_network` uses."""
 
     @abstractmethod
     def _network(self, k: int, seed: int) -> Network:
         """Return the k-th sampled network, a pure function of (fit, seed, k)."""
 
     def _prepare(self, net: nn.Module) -> None:
-        """Get ready to draw passes from a network that was fitted or restored."""
+        """Prepare to draw passes from a fitted or restored network."""
         del net
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor | None:
-        """Return minus the largest logit of one pass (N,), for methods whose authors score by it."""
+        """Return minus the largest logit of one pass (N,), for methods whose authors use it as the score."""
         del net, x, seed
         return None
 
@@ -236,18 +236,18 @@ class Predictive(ABC):
     def _probabilities(self, outputs: Tensor) -> Tensor:
         if not self._classes:
             return outputs if outputs.ndim > 1 else outputs[:, None]
-        if outputs.shape[-1] == 1:  # one logit: two classes
+        if outputs.shape[-1] == 1:  # a single logit: two classes
             return torch.cat([torch.sigmoid(-outputs), torch.sigmoid(outputs)], dim=-1)
         return torch.softmax(outputs, dim=-1)
 
     def _source(self, net: nn.Module, x: Tensor, batch_size: int) -> Tensor:
-        """Return the inputs of the sampled part: `x` itself, or what the trunk makes of it, computed once."""
+        """Return the inputs of the sampled part: `x` itself, or its trunk features, computed once."""
         if self._trunk is not None:
             x = torch.cat([self._trunk(batch) for _, batch in batches(x, batch_size, device_of(net))])
         return x
 
     def _rows_within(self, net: nn.Module, memory: int) -> int:
-        """Return the number of inputs at a time within `memory` bytes."""
+        """Return the number of inputs that fit in `memory` bytes."""
         with torch.no_grad():
             source = self._source(net, self._example[:1], 1)
             outputs = self._probabilities(net(self._example[:1].to(device_of(net))))

@@ -1,4 +1,4 @@
-"""MC dropout: a trained network, run many times with dropout left on (Gal and Ghahramani 2016; appendix F.2)."""
+"""MC dropout: a trained network run several times with dropout enabled (Gal and Ghahramani 2016; appendix F.2)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class MCDropout(Predictive):
-    """Dropout after each convolutional block and before each dense layer, left on during prediction.
+    """Dropout after each convolutional block and before each dense layer, enabled during prediction.
 
     p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass (see
-    `masks.Masks`). The layers are put into a copy of any network (see `masks.places`). Dropout that the network already
-    has is on as well: modules, functions and the attention weights of `torch.nn.MultiheadAttention`. A module that
-    calls `scaled_dot_product_attention` itself keeps its attention weights, and a warning names it. Batch-norm and
-    everything else predict as usual.
+    `masks.Masks`). The layers are inserted into a copy of any network (see `masks.places`). Dropout that the network
+    already has is also enabled: modules, functions and the attention weights of `torch.nn.MultiheadAttention`. A module
+    that calls `scaled_dot_product_attention` itself keeps its attention weights, with a warning. Batch-norm and
+    all other layers run in evaluation mode.
     """
 
     name: ClassVar[str] = "mc-dropout"
@@ -35,7 +35,7 @@ class MCDropout(Predictive):
         """Set up the method.
 
         Args:
-            rate: Share of the values that are dropped; the paper takes 0.1 for LeNet and 0.2 for VGG-3.
+            rate: The dropout rate; the paper uses 0.1 for LeNet and 0.2 for VGG-3.
             passes: Number of passes.
             own_rates: Keep the rates of the network's own dropout instead of `rate`.
             training: Settings of `qipf.training.train`, used if `fit` is given a factory: the network is then
@@ -87,7 +87,7 @@ class MCDropout(Predictive):
         return forward
 
     def _shapes_for(self, net: nn.Module, x: Tensor) -> list[torch.Size]:
-        """Return the shapes that are dropped of one example; they are found once for every shape."""
+        """Return the shapes dropped for one example, cached by input shape."""
         shape = x.shape[1:]
         if len(x) and shape not in self._shapes:
             self._shapes[shape] = masks.shapes_of_one(net, self._places, x, own=self._own_dropout)
@@ -95,10 +95,10 @@ class MCDropout(Predictive):
 
 
 class MCDropoutLastLayer(MCDropout):
-    """One dropout layer, before one of the last two dense layers; the network's own dropout stays off.
+    """One dropout layer, before one of the last two dense layers; the network's own dropout stays disabled.
 
-    The paper's text puts it before the last dense layer (appendix F.2), as the paper of origin does (Riquelme et al.
-    2018); everything before that layer is then computed once for all passes. The authors' program puts it on the output
+    The paper puts it before the last dense layer (appendix F.2), as in the original method (Riquelme et al.
+    2018); everything before that layer is then computed once for all passes. The authors' code puts it on the output
     of LeNet's first dense layer, that is, before the second-to-last one.
     """
 
@@ -115,11 +115,11 @@ class MCDropoutLastLayer(MCDropout):
         """Set up the method.
 
         Args:
-            rate: Share of the values that are dropped; the paper takes 0.2 for every network.
+            rate: The dropout rate; the paper uses 0.2 for every network.
             passes: Number of passes.
-            before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting, and means the
-                last one if there is no other or if the other reads the raw input; "last" is the setting of the paper
-                of origin.
+            before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting, and falls back
+                to the last one if there is no other or if the other reads the raw input; "last" is the setting of the
+                original method.
             training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
                 without the dropout layer.
         """

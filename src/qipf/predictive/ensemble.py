@@ -1,4 +1,4 @@
-"""Deep ensemble: networks trained from different initial weights (Lakshminarayanan et al. 2017; appendix F.3)."""
+"""Deep ensemble: networks trained from different initialisations (Lakshminarayanan et al. 2017; appendix F.3)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Snapshots(Predictive):
-    """Pass k is network k of those in `_kept`, so the passes do not depend on the seed of `sample`."""
+    """Base class whose pass k is network k of `_kept`, so that passes do not depend on the seed of `sample`."""
 
     stored_as: ClassVar[str]
-    """What the networks are called in the state and in messages."""
+    """The name of the networks in the state and in messages."""
     _kept: list[dict[str, Tensor]]
 
     def _passes(self, n: int | None) -> int:
@@ -52,7 +52,7 @@ class Snapshots(Predictive):
 
 
 class DeepEnsemble(Snapshots):
-    """Networks with initial weights and an order of the data of their own; pass k is member k."""
+    """Networks with different initial weights and data order; pass k is member k."""
 
     name: ClassVar[str] = "ensemble"
     stored_as: ClassVar[str] = "members"
@@ -62,7 +62,7 @@ class DeepEnsemble(Snapshots):
 
         Args:
             members: Number of networks, and of passes.
-            training: Settings of `qipf.training.train`. The name of a checkpoint gets the member's number as an ending.
+            training: Settings of `qipf.training.train`. The member's index is appended to the name of a checkpoint.
         """
         check_whole("members", members, 1)
         self.passes, self.training = members, training
@@ -86,6 +86,6 @@ class DeepEnsemble(Snapshots):
 
 
 def snapshot(network: nn.Module) -> dict[str, Tensor]:
-    """Copy all parameters and buffers by name; a tensor with several names (tied weights) has its first one."""
+    """Copy all parameters and buffers by name; a tensor with several names (tied weights) is copied once."""
     tensors = [*network.named_parameters(), *network.named_buffers()]
     return {name: tensor.detach().clone() for name, tensor in tensors}

@@ -1,4 +1,4 @@
-"""Dropout during prediction: a forward pass whose masks follow from a seed."""
+"""Dropout during prediction: a forward pass whose masks depend on a seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend
 from qipf.runners.recorder import untouched
 from qipf.training import device_of
 
-_ALPHA = -1.7580993408473766  # the value at which SELU saturates, which alpha dropout puts in place of a dropped one
+_ALPHA = -1.7580993408473766  # the value at which SELU saturates, which alpha dropout uses in place of dropped ones
 
 
 class Place(NamedTuple):
@@ -28,9 +28,9 @@ class Place(NamedTuple):
 def places(steps: list[Step]) -> list[Place]:
     """Return the positions after each convolutional block and before each dense layer (appendix F.2).
 
-    A block ends with pooling that makes the image smaller before the next convolution, or with a module of the user's
-    own that has two or more convolutions (a residual block). The raw input is never dropped, and the network's own
-    dropouts get no other beside them.
+    A block ends with pooling that shrinks the image before the next convolution, or with a user-defined module
+    that has two or more convolutions (a residual block). The raw input is never dropped, and no dropout is added next
+    to the network's own.
     """
     found: list[Place] = []
     seen_layer, own_dropout, ended = False, False, ""
@@ -73,7 +73,7 @@ def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor]
 
 
 def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own: bool) -> list[torch.Size]:
-    """List the shapes of the tensors that are dropped when one example, the first of `x`, runs through the network."""
+    """List the shapes of the tensors dropped when the first example of `x` runs through the network."""
     mode = Masks(0, [], rate=0.0, own=own)
     with untouched(network, eager=True), mode, inserted(network, where, lambda values: mode.drop(values, 0.0)):
         network(x[:1].to(device_of(network)))
@@ -81,30 +81,30 @@ def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own:
 
 
 class Masks(torch.overrides.TorchFunctionMode):
-    """Turns every dropout of a forward pass on, with masks that follow from a seed.
+    """Enable every dropout of a forward pass, with masks that depend on a seed.
 
-    Dropout may be a module, a function, or that of the weights in `torch.nn.MultiheadAttention`. Modules that call
-    `scaled_dot_product_attention` themselves give their rate in training only, and stay as they are.
+    Dropout may be a module, a function, or attention dropout in `torch.nn.MultiheadAttention`. Modules that call
+    `scaled_dot_product_attention` themselves reveal their rate only in training, and are not changed.
 
-    The i-th dropout of a pass has one mask, drawn for one example and shared by all of them: a pass is one network
-    drawn at random, and what it makes of an input does not depend on the batch that the input came in. For each input
-    the passes have the same distribution as if every input had masks of its own. Batch-norm and everything else stay
-    in the mode they are in, since nothing is switched to training.
+    The i-th dropout of a pass has one mask, drawn for one example and shared by all: a pass is one network
+    drawn at random, and its output for an input does not depend on the rest of the batch. For each input,
+    the passes have the same distribution as if every input had its own masks. Batch-norm and all other layers stay
+    in their current mode.
     """
 
     def __init__(self, seed: int, shapes: Sequence[torch.Size], *, rate: float | None, own: bool = True) -> None:
         """Set up one pass.
 
         Args:
-            seed: What the masks follow from.
-            shapes: What `shapes_of_one` found. A tensor that does not fit gets a mask of its whole shape.
+            seed: The seed of the masks.
+            shapes: The result of `shapes_of_one`. A tensor that does not match gets a mask of its full shape.
             rate: Replaces the network's own rates unless it is None.
-            own: Whether the network's own dropout is on.
+            own: Also enable the network's own dropout.
         """
         super().__init__()
         self._seed, self._shapes, self._rate, self._own = seed, shapes, rate, own
         self.seen: list[torch.Size] = []
-        """The shapes of what was dropped so far."""
+        """The shapes dropped so far."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -123,7 +123,7 @@ class Masks(torch.overrides.TorchFunctionMode):
         return values.copy_(dropped) if given.get("inplace", False) else dropped
 
     def drop(self, values: Tensor, rate: float, kind: str = "element") -> Tensor:
-        """Drop entries (or channels) of `values` at `rate`, and scale the others so that the mean stays the same."""
+        """Drop entries (or channels) of `values` at `rate`, and scale the others to preserve the mean."""
         self.seen.append(values.shape)
         if rate == 0 or values.numel() == 0:
             return values
@@ -132,7 +132,7 @@ class Masks(torch.overrides.TorchFunctionMode):
         keep = self._keep(values, rate, channels="channel" in kind)
         if "alpha" not in kind:
             return (values * keep).div_(1 - rate)
-        # the mean and the variance of SELU activations stay the same (Klambauer et al. 2017, section 3)
+        # preserves the mean and variance of SELU activations (Klambauer et al. 2017, section 3)
         scale = 1 / math.sqrt((1 - rate) * (1 + rate * _ALPHA**2))
         return scale * (torch.where(keep, values, _ALPHA) - rate * _ALPHA)
 
@@ -143,5 +143,5 @@ class Masks(torch.overrides.TorchFunctionMode):
             one = shape
         drawn = one[:2] + (1,) * (len(one) - 2) if channels else one
         mask = keep_mask(drawn, rate, derive(self._seed, number), values.device)
-        # several rows of one example (attention heads, patches) lie side by side: repeat them as a block
+        # several rows of one example (attention heads, patches) are adjacent: repeat them as a block
         return mask.repeat([1 if own == 1 else all_ // own for all_, own in zip(shape, drawn, strict=True)])

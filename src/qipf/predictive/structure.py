@@ -1,4 +1,4 @@
-"""The layers of a network in the order in which they run, its trunk, and dropout of its attention weights."""
+"""The layers of a network in execution order, its trunk, and its attention dropout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.training import device_of
 ATTENTION: Any = functional.multi_head_attention_forward
 """The function that `torch.nn.MultiheadAttention` calls."""
 FUSED: Any = functional.scaled_dot_product_attention
-"""The function that a user's own modules call: only they know the rate, and outside training they pass 0."""
+"""The function that user-defined modules call: only they know the rate, and outside training they pass 0."""
 
 _SIGNATURE = inspect.signature(ATTENTION)
 _EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
@@ -32,11 +32,11 @@ class Step:
     """One event of a forward pass.
 
     Attributes:
-        kind: The event. "attention dropout" is that of `torch.nn.MultiheadAttention`, and "unknown dropout" that of
-            a module that calls fused attention itself, whose rate it gives in training only.
+        kind: The event. "attention dropout" belongs to `torch.nn.MultiheadAttention`, "unknown dropout" to
+            a module that calls fused attention itself, which reveals its rate only in training.
         name: The name of the module (empty for dropout, which may be a function).
-        reduced: For a convolution, whether its input is smaller than the output of the convolution before it, which
-            means that pooling ended a convolutional block in between.
+        reduced: For a convolution, True if its input is smaller than the output of the previous convolution, which
+            means that pooling ended a convolutional block.
     """
 
     kind: Kind
@@ -57,12 +57,12 @@ def trace(network: nn.Module, example: Tensor) -> list[Step]:
 
 
 def last(steps: list[Step], kind: Kind) -> str | None:
-    """Return the name of the last layer of that kind, or None."""
+    """Return the name of the last layer of a kind, or None."""
     return next((step.name for step in reversed(steps) if step.kind == kind), None)
 
 
 def replace(network: nn.Module, name: str, new: nn.Module) -> None:
-    """Replace the module called `name` by `new`, wherever it is used."""
+    """Replace the module `name` with `new` everywhere."""
     old = network.get_submodule(name)
     for parent in list(network.modules()):
         for child_name, child in list(parent.named_children()):
@@ -82,11 +82,11 @@ DROPOUT_FUNCTIONS: dict[Any, str] = {
     torch.alpha_dropout: "alpha",
     torch.feature_alpha_dropout: "channel alpha",
 }
-"""Every function that applies dropout, and what it drops; the modules of torch.nn call these."""
+"""Functions that apply dropout, with what they drop; torch.nn modules call these."""
 
 
 class _Recorder(torch.overrides.TorchFunctionMode):
-    """Records layers through hooks, and dropout through the functions that apply it."""
+    """Record layers through hooks, and dropout through the functions that apply it."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class _Recorder(torch.overrides.TorchFunctionMode):
 
 
 def _blocks(network: nn.Module) -> set[nn.Module]:
-    """Find the innermost modules of the user's own classes with two or more convolutions, such as residual blocks."""
+    """Find the innermost user-defined modules with two or more convolutions, such as residual blocks."""
 
     def convolutions(module: nn.Module) -> int:
         return sum(isinstance(child, _ConvNd) for child in module.modules())
@@ -145,18 +145,18 @@ def _blocks(network: nn.Module) -> set[nn.Module]:
 
 
 def attention_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """Return the rate at which `MultiheadAttention` drops weights in training, from a call of `ATTENTION`."""
+    """Return the training dropout rate of `MultiheadAttention` from a call of `ATTENTION`."""
     return float(_SIGNATURE.bind(*args, **kwargs).arguments["dropout_p"])
 
 
 def can_drop(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if `attend` can compute this call of `ATTENTION`: not with extra keys and values."""
+    """Return True if `attend` supports this call of `ATTENTION`, which must not have extra keys and values."""
     given = _SIGNATURE.bind(*args, **kwargs).arguments
     return not given.get("add_zero_attn") and all(given.get(name) is None for name in _EXTRA)
 
 
 def attend(args: tuple[Any, ...], kwargs: dict[str, Any], drop: Callable[[Tensor], Tensor]) -> tuple[Tensor, Any]:
-    """Return what `ATTENTION` returns, with `drop` applied to the attention weights (N, heads, targets, sources)."""
+    """Compute `ATTENTION` with `drop` applied to the attention weights (N, heads, targets, sources)."""
     given = _SIGNATURE.bind(*args, **kwargs)
     given.apply_defaults()
     wanted = given.arguments
@@ -179,20 +179,20 @@ def attend(args: tuple[Any, ...], kwargs: dict[str, Any], drop: Callable[[Tensor
 
 
 def own_rate(module: nn.Module) -> bool:
-    """Return True if a module seems to have a rate of dropout: a number or a `Dropout` under a name with "drop"."""
+    """Return True if a module seems to have a dropout rate: a number or `Dropout` whose name contains "drop"."""
     parts = {**vars(module), **dict(module.named_children())}
     rates = [getattr(part, "p", part) for name, part in parts.items() if "drop" in name.lower()]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
 def fused_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """Return the rate that a call of `FUSED` was given."""
+    """Return the dropout rate passed to a call of `FUSED`."""
     rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
     return float(rate) if not isinstance(rate, torch.Tensor) else float(rate.item())
 
 
 class _Found(Exception):
-    """Carries the input of the head out of a forward pass that need not go on."""
+    """Carries the input of the head out of a forward pass that can stop there."""
 
     def __init__(self, features: Tensor) -> None:
         super().__init__()

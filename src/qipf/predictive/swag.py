@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SGDIterates(Snapshots):
-    """The weights that SGD visits at a constant learning rate, started from the trained network.
+    """The weights visited by SGD at a constant learning rate, starting from the trained network.
 
     Pass k is iterate k.
     """
@@ -40,8 +40,8 @@ class SGDIterates(Snapshots):
         Args:
             iterates: Number of iterates, and of passes.
             every: Number of steps between two iterates; one epoch by default.
-            sgd_rate: The constant learning rate at which they are taken.
-            training: The recipe of the network, as settings of `qipf.training.train`. The iterates are taken with its
+            sgd_rate: The constant learning rate of SGD.
+            training: The training recipe, as settings of `qipf.training.train`. SGD uses its
                 batch size, augmentation, loss and weight decay (translated by `sgd_decay`); if `fit` is
                 given a factory, the network is first trained with it.
         """
@@ -73,7 +73,7 @@ class SGDIterates(Snapshots):
         )  # fmt: skip
 
     def _begin(self, net: nn.Module, data: Split) -> None:
-        """Get ready to keep iterates."""
+        """Prepare to collect iterates."""
         del net, data
         self._kept = []
 
@@ -82,7 +82,7 @@ class SGDIterates(Snapshots):
 
 
 class SWAG(SGDIterates):
-    """Weights drawn from a Gaussian with the mean and the covariance of the SGD iterates.
+    """Weights drawn from a Gaussian with the mean and covariance of the SGD iterates.
 
     With iterates w_1..w_T, their mean m and variances v (mean of squares minus square of mean), and D the deviations
     w_i - m of the last K iterates, one per row,
@@ -90,9 +90,9 @@ class SWAG(SGDIterates):
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
     so that the covariance is scale (diag v + D^T D / (K - 1)): with scale 1/2 the variances are those of the iterates.
-    z2 is one vector for the whole network, because the low-rank part is what ties the layers together. Deviations are
-    taken from the final mean and not, as in the paper, from the running one, which is biased while T is small.
-    Batch-norm statistics are computed for every draw on the training inputs.
+    z2 is one vector for the whole network, because the low-rank part couples the layers. Deviations are
+    relative to the final mean and not, as in the paper, to the running mean, which is biased for small T.
+    Batch-norm statistics are computed on the training inputs for every draw.
     """
 
     name: ClassVar[str] = "swag"
@@ -104,9 +104,9 @@ class SWAG(SGDIterates):
 
         Args:
             passes: Number of passes.
-            iterates: Number of iterates that the moments are taken over.
-            rank: Number of iterates, the last ones, that make up the low-rank part.
-            scale: Factor of the covariance.
+            iterates: Number of iterates used for the moments.
+            rank: Number of last iterates that form the low-rank part.
+            scale: Scale factor of the covariance.
             settings: Settings of `SGDIterates`.
         """
         super().__init__(iterates=iterates, **settings)
@@ -182,7 +182,7 @@ def batch_norm_statistics(
 ) -> dict[str, Tensor]:
     """Compute the means and variances of every batch-norm layer under `weights`, averaged over batches of `inputs`.
 
-    Only the batch-norm layers are switched to training, so dropout stays off and no random number is drawn. `net`
+    Only the batch-norm layers are in training mode, so dropout stays disabled and no random numbers are drawn. `net`
     itself is not changed.
     """
     layers = batch_norms(net)
@@ -206,10 +206,10 @@ def batch_norm_statistics(
 def sgd_decay(options: Mapping[str, Any], sgd_rate: float) -> float:
     """Translate the weight decay of a recipe into the L2 factor of SGD with momentum at `sgd_rate`.
 
-    AdamW at the rate r(t) shrinks weights by the share r(t) * decay per step, SGD with momentum by the share
-    sgd_rate * L2 / (1 - momentum). The factor returned makes SGD's share the mean of AdamW's over its schedule: a peak
-    rate of 5e-3 and a decay of 0.02 become 5e-4 at an SGD rate of 0.01, which is the factor of Maddox et al. 2019. An
-    L2 factor of 0.02 would be forty times as strong. A recipe that uses SGD itself keeps its factor.
+    AdamW at the rate r(t) shrinks weights by the fraction r(t) * decay per step, SGD with momentum by the fraction
+    sgd_rate * L2 / (1 - momentum). The returned factor matches SGD's fraction to the mean of AdamW's over its schedule:
+    a peak rate of 5e-3 and a decay of 0.02 become 5e-4 at an SGD rate of 0.01, which is the factor of Maddox et al.
+    2019. An L2 factor of 0.02 would be 40 times stronger. A recipe that uses SGD itself keeps its factor.
     """
     decay = options.get("weight_decay", 0.0)
     if options.get("optimizer", "adam") == "sgd":

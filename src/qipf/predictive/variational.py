@@ -25,17 +25,17 @@ _FLIPOUT_BATCH = 500  # inputs that share one draw of noise, up to signs, in `mi
 class SVI(Predictive):
     """Mean-field Gaussian weights in every dense layer and the last convolution, trained with Flipout.
 
-    Minimises the negative evidence lower bound per example,
+    It minimises the negative evidence lower bound per example,
 
         -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q,
 
-    by the optimiser of `qipf.training.train`, whose weight decay does not act on random weights. Classes have the
+    with the optimiser of `qipf.training.train`, whose weight decay does not apply to random weights. Classes have a
     categorical likelihood; regression has N(f(x), noise^2). One pass draws one set of weights from q for all inputs:
-    for each input that is the same distribution as Flipout's, at half the cost.
+    for each input, this has the same distribution as Flipout, at half the cost.
 
-    This is the setting of the paper of origin (Wen et al. 2018). The authors of the QIPF paper train in full batches,
-    do not divide the KL term by N, and make only the dense layers random: see `qipf.predictive.AUTHORS_SETTINGS`. They
-    score by minus the largest logit of one Flipout pass (`Summary.minus_max_logit_of_one_pass`).
+    These are the settings of the original method (Wen et al. 2018). The authors of the QIPF paper use full batches,
+    do not divide the KL term by N, and make only the dense layers random: see `qipf.predictive.AUTHORS_SETTINGS`. Their
+    score is minus the largest logit of one Flipout pass (`Summary.minus_max_logit_of_one_pass`).
     """
 
     name: ClassVar[str] = "svi"
@@ -58,16 +58,16 @@ class SVI(Predictive):
 
         Args:
             passes: Number of passes.
-            epochs: Number of epochs; the paper takes 100.
+            epochs: Number of epochs; the paper uses 100.
             prior_std: Standard deviation of the weights' prior N(0, prior_std^2).
             initial_std: Initial standard deviations of the weights.
             noise: Standard deviation of the targets of a regression.
-            start: What training starts from: "scratch", new weights, for which `fit` needs a factory; "base", the
-                weights of a trained network, which `fit` is then given; "trunk", the same except that the means of the
-                random layers are drawn from N(0, 0.1^2). None: whatever `fit` is given, a factory or a network.
+            start: The initial weights: "scratch", new weights, for which `fit` needs a factory; "base", the
+                weights of a trained network, which is passed to `fit`; "trunk", the same except that the means of the
+                random layers are drawn from N(0, 0.1^2). None accepts either a factory or a network.
             scale_kl: Divide the KL term by the number of examples N, as in the bound; False is the authors' setting.
-            full_batch: Take every step on all examples at once, which is the authors' setting.
-            convolution: Make the last convolution random, as in the paper's text; the authors' program does not.
+            full_batch: Use all examples in every step, which is the authors' setting.
+            convolution: Make the last convolution random, as in the paper; the authors' code does not.
             training: Other settings of `qipf.training.train`.
         """
         for setting, value in (("prior_std", prior_std), ("initial_std", initial_std), ("noise", noise)):
@@ -79,14 +79,14 @@ class SVI(Predictive):
         self.training = {"epochs": epochs, **training}
 
     def _layers(self, net: nn.Module) -> list[str]:
-        """Name the layers to make random."""
+        """Return the names of the layers to make random."""
         steps = trace(net, self._example)
         dense = [step.name for step in steps if step.kind == "dense"]
         convolution = last(steps, "convolution") if self.convolution else None
         return list(dict.fromkeys(dense + ([convolution] if convolution else [])))
 
     def _randomise(self, net: nn.Module, seed: int | None = None) -> nn.Module:
-        """Put Flipout layers in place, with means drawn from `seed` unless it is None."""
+        """Replace layers with Flipout layers, with means drawn from `seed` unless it is None."""
         names = self._layers(net)
         if not names:
             raise ValueError("the network has no dense layer and no convolution to give random weights")
@@ -148,7 +148,7 @@ class SVI(Predictive):
         return net(x)
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor:
-        """Run one Flipout pass in batches of a fixed size; one logit of two classes counts by its absolute value."""
+        """Run one Flipout pass in batches of a fixed size; a single binary logit counts by its absolute value."""
         layers, found = _random(net).values(), []
         try:
             for start, batch in batches(x, _FLIPOUT_BATCH, device_of(net)):
@@ -167,9 +167,9 @@ class SVI(Predictive):
 
 
 class SVILastLayer(SVI):
-    """SVI with random weights in the last dense layer only (appendix F.1): 50 epochs.
+    """SVI with random weights in the last dense layer only (appendix F.1), trained for 50 epochs by default.
 
-    The authors start from the trained network with a new last layer, train all of it in batches of 10,000, and do not
+    The authors start from the trained network with a new last layer, train all layers in batches of 10,000, and do not
     divide the KL term by N: see `qipf.predictive.AUTHORS_SETTINGS`.
     """
 
@@ -202,15 +202,15 @@ class Flipout(nn.Module):
     the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4). Every example sees
     the marginal distribution of its weights, and the perturbations of different examples are uncorrelated.
 
-    Prediction: the mean weights; or `weight + std * noise` if `noise` is set; or the formula of training, with random
+    Prediction: the mean weights; or `weight + std * noise` if `noise` is set; or the training formula, with random
     numbers from `generator`, if that is set.
     """
 
     undecayed: ClassVar[tuple[str, ...]] = ("rho", "layer.weight")
-    """Parameters that weight decay leaves alone: their regularisation is the KL term of the bound."""
+    """Parameters without weight decay: they are regularised by the KL term of the bound."""
 
     def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d, initial_std: float = 0.05) -> None:
-        """Take over the weights of `layer` as the means; every standard deviation starts at `initial_std`."""
+        """Use the weights of `layer` as the means; all standard deviations start at `initial_std`."""
         super().__init__()
         self.layer = layer
         start = torch.tensor(initial_std, dtype=torch.float64).expm1().log()  # the inverse of softplus
@@ -225,7 +225,7 @@ class Flipout(nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        """The bias, which is not random."""
+        """The deterministic bias."""
         return self.layer.bias
 
     @property
@@ -239,7 +239,7 @@ class Flipout(nn.Module):
         return (0.5 * (ratio**2 + (self.layer.weight / prior_std) ** 2 - 1) - ratio.log()).sum()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the output of the layer; the class describes what is random."""
+        """Return the output of the layer, which is random as described in the class."""
         if self.noise is not None:
             return self._compute(x, self.layer.weight + self.std * self.noise, self.layer.bias)
         mean = self._compute(x, self.layer.weight, self.layer.bias)
@@ -264,7 +264,7 @@ class Flipout(nn.Module):
         return functional.linear(x, weight, bias) if self._dense else layer._conv_forward(x, weight, bias)
 
     def _signs(self, like: Tensor, channels: int, drawn_on: torch.device) -> Tensor:
-        """Draw signs for every example and channel, the same at every position, shaped to multiply `like`."""
+        """Draw signs per example and channel, shared by all positions and broadcastable to `like`."""
         shape = [1] * like.ndim
         shape[0] = like.shape[0]
         shape[-1 if self._dense else 1] = channels

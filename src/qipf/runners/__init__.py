@@ -1,1 +1,1 @@
-"""Run a trained model of any library and read its logits and features."""
+"""Run a trained model from any library and read its logits and features."""

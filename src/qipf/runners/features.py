@@ -1,4 +1,4 @@
-"""Name the features to read from a model, and reduce them to one row of numbers per input.
+"""Specify the features to read from a model, and reduce them to one row per input.
 
 A reading is the name of a module or tensor and a form, separated by "@". The name alone averages over space or tokens.
 
@@ -6,10 +6,10 @@ A reading is the name of a module or tensor and a form, separated by "@". The na
 |---|---|---|
 | `name` | any | averaged over space, or over tokens |
 | `name@mean-last` | (N, ..., width) | averaged over all dimensions but the first and the last |
-| `name@2x2` | a map (N, channels, height, width) | averaged over a grid of 2x2 cells, flattened |
-| `name@2x2-last` | a map (N, height, width, channels) | the same |
+| `name@2x2` | a feature map (N, channels, height, width) | averaged over a grid of 2x2 cells, flattened |
+| `name@2x2-last` | a feature map (N, height, width, channels) | the same |
 | `name@tokens1` | tokens (N, length, width) | the first token and the mean of the others |
-| `name@tokens2` | tokens, two of them for classes | the first two tokens and the mean of the others |
+| `name@tokens2` | tokens with two class tokens | the first two tokens and the mean of the others |
 | `name@first` | tokens, padded to a common length | the first token alone |
 | `name@rows` | (N, width) | unchanged |
 | `name@input` | any; the *input* of the module is (N, width) | the input, unchanged |
@@ -32,7 +32,7 @@ from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
 
 WIDEST = 2048
-"""The largest size of a reading of a map; a larger map is averaged over a grid of cells."""
+"""The maximum number of features read from a map; larger maps are averaged over a grid of cells."""
 _FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|input|mean-last|whole)\Z")
 
 
@@ -41,8 +41,8 @@ class FeatureSpec:
     """The name of a module or tensor to read, and the form of its rows.
 
     Attributes:
-        source: The name; "" for the input of the layer that makes the logits.
-        form: A form of the table above; "mean" for the name alone.
+        source: The name; "" for the input of the layer that computes the logits.
+        form: A form from the table above; "mean" if only a name is given.
         copy: A `qipf.runners.halves.SecondHalf` whose logits are read, for the form "copy"; otherwise None.
     """
 
@@ -55,8 +55,8 @@ class FeatureSpec:
         """Parse a reading.
 
         Args:
-            text: A name, perhaps with a form.
-            known: The names in a model, if they may contain an "@", as tensors of ONNX files do.
+            text: A name with an optional form.
+            known: The names in a model, if they may contain an "@", as in ONNX files.
 
         Raises:
             Problem: The part after the "@" is not a known form.
@@ -76,7 +76,7 @@ class FeatureSpec:
 
     @property
     def before(self) -> bool:
-        """True if the input of a module is read, and not its output."""
+        """True if the input of a module is read instead of its output."""
         return self.form == "input" or not self.source
 
     def rows(self, values: Array, *, channels_last: bool = False) -> Array:
@@ -87,7 +87,7 @@ class FeatureSpec:
             channels_last: The form "mean" keeps the last dimension instead of the second.
 
         Raises:
-            Problem: The tensor has the wrong number of dimensions for the form, or no floating-point numbers.
+            Problem: The tensor has the wrong number of dimensions for the form, or is not floating point.
         """
         if self.form == "whole":
             return values
@@ -114,17 +114,17 @@ class FeatureSpec:
 
 
 HEAD = FeatureSpec("")
-"""The input of the layer that makes the logits, averaged to one row per input."""
+"""The input of the layer that computes the logits, averaged to one row per input."""
 
 
 class Candidate(NamedTuple):
-    """A tensor that a probe may read: the output of a module, or a cut of a graph.
+    """A tensor that a probe may read: the output of a module, or a cut point of a graph.
 
     Attributes:
-        name: Of the module or tensor.
-        shape: For a few rows.
+        name: The name of the module or tensor.
+        shape: The shape for a few rows.
         layer: "linear", or "signal" for (N, channels, length), whose shape looks like that of tokens.
-        head: The input of the layer that makes the logits, if this is its output or input; otherwise None.
+        head: The input of the layer that computes the logits, if this is its output or input; otherwise None.
         width: The number of features of that input.
     """
 
@@ -136,7 +136,7 @@ class Candidate(NamedTuple):
 
     @property
     def spatial(self) -> bool:
-        """True for a map or a sequence with more than one position."""
+        """True for a feature map or a sequence with more than one position."""
         if len(self.shape) == 4:
             return self.shape[2] * self.shape[3] > 1
         return len(self.shape) == 3 and min(self.shape[1:]) > 1
@@ -148,17 +148,17 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     | last spatial candidate | reading |
     |---|---|
     | map (N, channels, height, width) | the map, averaged over a grid of cells to at most 2,048 numbers |
-    | tokens of an image | the class token and the mean of the others; both class tokens of a model with two heads |
-    | tokens of a text | the input of the layer that makes the logits; the mean if it makes logits of every token |
+    | tokens of an image | the class token and the mean of the others; both class tokens if the model has two heads |
+    | tokens of a text | the input of the layer that computes the logits; the mean if logits are per token |
     | signal (N, channels, length) | the mean over its length |
-    | none | the output of the first hidden linear layer, or else the input of the layer that makes the logits |
+    | none | the output of the first hidden linear layer, or else the input of the layer that computes the logits |
 
     Args:
-        candidates: In the order of computation, without logits of every position.
+        candidates: Candidates in order of computation, without per-position logits.
         texts: True if the inputs are token ids.
 
     Raises:
-        Problem: No candidate fits; the message names some.
+        Problem: No candidate is suitable.
     """
     heads = [one for one in candidates if one.head is not None]
     spatial = [one for one in candidates if one.spatial]
@@ -179,7 +179,7 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
         return pooled[-1]
     named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
     hint = f"name what to read as features, for instance one of {', '.join(named[-5:])}"
-    if not named:  # its modules were not called as those of torch are
+    if not named:  # no module was called in the usual way
         hint = "give a function of NumPy arrays that calls it; its inputs are then the features"
     raise Problem("features", "this model has no map, no tokens and no hidden linear layer to read", hint=hint)
 
@@ -199,7 +199,7 @@ def _form(shape: tuple[int, ...], widths: list[int]) -> str:
 def _wide(values: Array, spec: FeatureSpec) -> Array:
     """Return floating-point values in float32 or wider."""
     xp = namespace(values)
-    if compat.is_torch_array(values):  # integers of a module are read as numbers, as hooks always did
+    if compat.is_torch_array(values):  # integer outputs of a module are also read
         return values if values.is_floating_point() and values.element_size() >= 4 else values.float()
     if not xp.isdtype(values.dtype, "real floating"):
         raise Problem(
@@ -218,7 +218,7 @@ def _averaged(values: Array, channels_last: bool) -> Array:
 
 
 def _grid(maps: Array, rows: int, columns: int) -> Array:
-    """Return means over a grid of cells as a matrix product, which, unlike adaptive pooling, can always be exported."""
+    """Average over a grid of cells with a matrix product, which, unlike adaptive pooling, can always be exported."""
     xp = namespace(maps)
     count, channels, height, width = maps.shape
     if (height, width) != (rows, columns):
@@ -228,12 +228,12 @@ def _grid(maps: Array, rows: int, columns: int) -> Array:
 
 
 def _weights(maps: Array, *sizes: tuple[int, int]) -> Array:
-    """Return the (height * width, rows * columns) matrix of adaptive average pooling, like `maps`."""
+    """Return the (height * width, rows * columns) matrix of adaptive average pooling, cast like `maps`."""
     if not compat.is_torch_array(maps):
         return np.kron(*(np.asarray(_cells(*one)) for one in sizes)).astype(maps.dtype)
     import torch
 
-    known = not torch.compiler.is_compiling() and type(maps) is torch.Tensor  # a graph makes a constant of its own
+    known = not torch.compiler.is_compiling() and type(maps) is torch.Tensor  # a graph creates its own constant
     return _kept(sizes, maps.dtype, maps.device) if known else _product(sizes).to(maps)
 
 
@@ -241,7 +241,7 @@ def _weights(maps: Array, *sizes: tuple[int, int]) -> Array:
 def _kept(sizes: tuple[tuple[int, int], ...], dtype: Any, device: Any) -> Array:
     import torch
 
-    with torch.inference_mode(False):  # so that it may be used anywhere later
+    with torch.inference_mode(False):  # so that it can be used anywhere later
         return _product(sizes).to(device, dtype)
 
 

@@ -20,13 +20,13 @@ INPUTS = "inputs"
 
 
 class FunctionRunner(Runner):
-    """Runs a function that returns logits or probabilities; logarithms of probabilities become the logits.
+    """Run a function that returns logits or probabilities; logits are the logarithms of probabilities.
 
     Args:
-        function: Takes NumPy arrays, by position or by name, and returns an array with one row per input.
+        function: A function of NumPy arrays, positional or by keyword, that returns an array with one row per input.
 
     Attributes:
-        returns_logits: True if the output is known to be logits, and needs no check.
+        returns_logits: True if the output is known to be logits, so that no check is needed.
     """
 
     returns_logits = False
@@ -35,7 +35,7 @@ class FunctionRunner(Runner):
         self.model: Any = function
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the inputs as NumPy arrays, by name if the data is a dict with several."""
+        """Return the inputs as NumPy arrays, by keyword if the data is a dict with several inputs."""
         del number
         if isinstance(inputs, Mapping) and len(inputs) > 1:
             return (), {str(name): self.as_array(values, str(name)) for name, values in inputs.items()}
@@ -69,14 +69,14 @@ class FunctionRunner(Runner):
         return self._values(batch.first(2), False).shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the only input."""
+        """Return the input, if there is only one."""
         if len(batch.args) != 1:
             return ()
         shape = tuple(_first(batch.first(2)).shape)
         return (Candidate(INPUTS, shape, "linear" if len(shape) == 2 else ""),)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the only input if it is a table, or for pixels the images."""
+        """Return the input if it is a table or, for pixels, images."""
         if len(batch.args) != 1 or _first(batch).ndim != len(output) or len(output) == 3:
             return None
         return FeatureSpec(INPUTS, "rows" if len(output) == 2 else "whole")
@@ -92,7 +92,7 @@ class FunctionRunner(Runner):
                 "model", f"the function returned {values.dtype} of shape {values.shape}",
                 expected=f"floating-point logits in {batch.rows} rows, one per input",
             )  # fmt: skip
-        return np.require(values, requirements="W")  # an array of JAX is read-only
+        return np.require(values, requirements="W")  # JAX arrays are read-only
 
 
 def _first(batch: Batch) -> np.ndarray:

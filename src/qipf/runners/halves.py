@@ -1,9 +1,9 @@
-"""Copy the part of a torch network behind one of its modules, to be trained and run on its own.
+"""Copy the part of a torch network after one of its modules, to train and run it separately.
 
-The copy is the network itself, which runs a second time from the start. Modules that finish before the split do not run
-again: they return NaN in the shapes that the network's own pass had. The module at the split returns what it returned
-in that pass, and all that follows runs as in the network, whatever Python code stands between the modules. A value that
-bypasses the split, such as a long skip connection, makes the logits NaN, and the split is refused.
+The copy is the whole network, run a second time from the start. Modules that finish before the split are not run
+again: they return NaN in the shapes of the network's own pass. The module at the split returns its output from
+that pass, and everything after it runs as in the network, including any Python code between the modules. A value that
+bypasses the split, such as a long skip connection, makes the logits NaN, and the split is rejected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qipf.runners.runner import Runner
 from qipf.runners.torch import TorchRunner, find_values, original
 
 LOOK = 8
-"""Inputs by which a split is checked."""
+"""Number of inputs used to check a split."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Cut:
     """A position at which a network is split.
 
     Attributes:
-        split: The module whose output the copy starts from.
-        past: The modules that finish before it, without those inside another one of them.
-        ending: The softmax or sigmoid that ends the network, which the copy leaves out; otherwise empty.
-        share: The share of the network's multiplications that the copy repeats.
+        split: The module from whose output the copy starts.
+        past: The modules that finish before it, without their submodules.
+        ending: The final softmax or sigmoid, which the copy leaves out; empty if there is none.
+        share: The fraction of the network's multiplications that the copy repeats.
     """
 
     split: str
@@ -64,7 +64,7 @@ class Copied:
         """Return the reading of this layer by a runner.
 
         Raises:
-            Problem: It runs no torch module, or another network than the one that was copied.
+            Problem: The runner does not run the network that was copied.
         """
         module = splittable(runner)
         if any(name not in dict(module.named_modules()) for name in (*self.cut.past, self.cut.split)):
@@ -90,10 +90,10 @@ def splittable(runner: Runner) -> nn.Module:
 
 
 class SecondHalf(nn.Module):
-    """A copy of everything behind a module of a network, in evaluation mode until `learn` is called.
+    """A copy of everything after a module of a network, in evaluation mode until `learn` is called.
 
     Args:
-        model: The network, which is left as it is.
+        model: The network, which is not changed.
         cut: The position of the split.
 
     Raises:
@@ -111,23 +111,23 @@ class SecondHalf(nn.Module):
             memo[id(_module(known, cut.ending))] = nn.Identity()
         try:
             self.network = copy.deepcopy(model, memo).eval()
-        except Exception as error:  # whatever a part of the network raises when it is copied
+        except Exception as error:  # copying a module may raise anything
             raise Problem("model", f"it cannot be copied ({first_line(error)})") from error
         self._split = cut.split
 
     @property
     def start(self) -> nn.Module:
-        """The module of the network whose output the copy starts from."""
+        """The module of the network from whose output the copy starts."""
         return next(one for one, name in self.watched.items() if name == self._split)
 
     def note(self, state: dict[str, list[Any]], module: nn.Module, output: Any) -> None:
-        """Record a call in the network's own pass: the value at the split, and only shapes before it."""
+        """Record a call in the network's own pass: the value at the split, but only shapes before it."""
         name = self.watched[module]
         kept = tree_map(_value if name == self._split else _shape, output)
         state.setdefault(name, []).append(kept)
 
     def forward(self, state: dict[str, list[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
-        """Return the logits for the inputs of a pass of the network that left `state`."""
+        """Return the logits for the inputs of a network pass that recorded `state`."""
         if not torch.compiler.is_compiling():
             self._follow(state)
         self._state.set({name: list(calls) for name, calls in state.items()})
@@ -138,11 +138,11 @@ class SecondHalf(nn.Module):
             self._state.set({})
 
     def train(self, mode: bool = True) -> SecondHalf:
-        """Set the mode as usual while the copy learns; afterwards it stays in evaluation mode."""
+        """Set the mode as usual while the copy is trained; afterwards it stays in evaluation mode."""
         return super().train(mode and not self._fixed)
 
     def learn(self, learning: bool) -> None:
-        """Make all weights trainable, or none."""
+        """Make all weights trainable or frozen."""
         self._fixed = not learning
         for parameter in self.network.parameters():
             if parameter.is_floating_point():
@@ -150,7 +150,7 @@ class SecondHalf(nn.Module):
         self.train(learning)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Return parameters and buffers by name; half precision becomes single precision."""
+        """Return parameters and buffers by name; half precision is cast to single."""
         found = {name: one.detach().cpu() for name, one in self.network.state_dict().items()}
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
@@ -158,7 +158,7 @@ class SecondHalf(nn.Module):
         """Set all parameters and buffers.
 
         Raises:
-            Problem: They belong to another network.
+            Problem: They belong to a different network.
         """
         own = self.network.state_dict()
         if {name: tuple(one.shape) for name, one in own.items()} != {n: w.shape for n, w in weights.items()}:
@@ -169,7 +169,7 @@ class SecondHalf(nn.Module):
         self.learn(False)
 
     def _follow(self, state: Mapping[str, list[Any]]) -> None:
-        """Move to the device of the network, if it was moved by itself."""
+        """Move to the device of the network, if the network was moved."""
         found = next((one for one in tree_leaves(state[self._split]) if isinstance(one, Tensor)), None)
         home = next((one for one in self.network.parameters()), None)
         if found is not None and home is not None and home.device != found.device:
@@ -204,11 +204,11 @@ class _State:
 
 
 class _Stub(nn.Module):
-    """Stands for a module that does not run again; the network's code still finds its attributes."""
+    """Stand-in for a module that is not run again; its attributes remain accessible."""
 
     def __init__(self, module: nn.Module, name: str, state: _State) -> None:
         super().__init__()
-        self._module, self._called, self._state = [module], name, state  # a list, so that it is no part of the copy
+        self._module, self._called, self._state = [module], name, state  # a list, so that it is not part of the copy
 
     def forward(self, *_: Any, **__: Any) -> Any:
         return self._state.next(self._called)
@@ -221,7 +221,7 @@ class _Stub(nn.Module):
 
 
 class _Shape:
-    """Stands for a tensor of floating-point numbers, whose values nothing behind the split may need."""
+    """Stand-in for a floating-point tensor whose values are not needed after the split."""
 
     def __init__(self, like: Tensor) -> None:
         self.shape, self.dtype, self.device = tuple(like.shape), like.dtype, like.device
@@ -249,16 +249,16 @@ def _module(known: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
-    """Split a network, and return the position and a copy of the second half, which reproduces the logits.
+    """Split a network, and return the position and a copy of the second half that reproduces the logits.
 
     Args:
-        runner: Of the network.
+        runner: The runner of the network.
         batch: Some inputs.
-        split: The module to split behind; None for the one that leaves the share `depth` of the multiplications behind.
-        depth: That share.
+        split: The module after which to split; None to choose one by `depth`.
+        depth: The fraction of the multiplications after the split.
 
     Raises:
-        Problem: The network cannot be split there, or nowhere.
+        Problem: The network cannot be split.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)
@@ -283,18 +283,18 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
 
 
 class _Ran(NamedTuple):
-    """A call of a module in a pass, in the order in which they ended."""
+    """A call of a module in a pass, in order of completion."""
 
     name: str
     end: int
     work: float
     """multiplications of the module itself"""
     holds: bool
-    """True if it returned one tensor with one row per input, and nothing else"""
+    """True if it returned a single tensor with one row per input"""
 
 
 def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
-    """Return the calls of all modules in a pass, and the name of the softmax or sigmoid that ends it, if any."""
+    """Return the calls of all modules in a pass, and the name of its final softmax or sigmoid, if any."""
     names = {one: name for name, one in module.named_modules() if name}
     calls: list[_Ran] = []
     last: list[Any] = ["", None]
@@ -313,7 +313,7 @@ def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
 
 
 def _work(module: nn.Module, output: Any) -> float:
-    """Return the multiplications of one layer: each output needs one for every weight that reaches it."""
+    """Return the number of multiplications of a layer: one per output and contributing weight."""
     weights = [one for one in module.parameters(recurse=False) if one.ndim > 1]
     found = next((one for one in tree_leaves(output) if isinstance(one, Tensor)), None)
     if not weights or found is None or isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -335,7 +335,7 @@ def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
 
 
 def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple[Cut, SecondHalf]:
-    """Return a cut and its copy if the copy reproduces the logits of the network to rounding."""
+    """Return a cut and its copy if the copy reproduces the logits up to rounding."""
     half = SecondHalf(module, cut)
     try:
         with runner.reading({"copy": half.spec}, show=False) as run:

@@ -1,4 +1,4 @@
-"""Open a model of any library, and load models named on the command line or in a plan."""
+"""Open a model from any library, and load models named on the command line or in a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qipf.runners.sklearn import SklearnRunner, is_estimator
 
 WEIGHT_FILES = (".safetensors", ".h5")
 MOST_COMPARED = 10**8
-"""The largest number of parameters of a model that is built twice to see if its weights are random."""
+"""The maximum number of parameters for building a model twice to detect random weights."""
 WAYS_OUT = {
     ".keras": "unzip it and give its model.weights.h5",
     **dict.fromkeys(
@@ -31,7 +31,7 @@ WAYS_OUT = {
         ".safetensors file of weights",
     ),
 }
-"""Remedies for files that are not read, by their ending."""
+"""Hints for unsupported files, by extension."""
 
 
 def open_model(model: Any, *, device: Any = None) -> Runner:
@@ -40,11 +40,11 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
     Args:
         model: A torch module, an exported program, the path of an `.onnx` file, an `onnxruntime.InferenceSession`, a
             scikit-learn estimator, a function of arrays that returns logits or probabilities, or a runner, which is
-            returned as it is.
+            returned unchanged.
         device: The device of the inputs of a torch module; None for that of the module.
 
     Raises:
-        Problem: The model is of another type, or it does not run on the device.
+        Problem: The type of the model is unsupported, or it does not run on the device.
     """
     path = isinstance(model, str | os.PathLike)
     torch = sys.modules.get("torch")
@@ -75,10 +75,10 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """Return the facts about a model that a fitted scorer records; none for weights or no model."""
+    """Return the facts about a model that a fitted scorer records; empty for weights or no model."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        from qipf.runners.torch import fingerprint  # of a module that need not be ready to run
+        from qipf.runners.torch import fingerprint  # for a module that may not be ready to run
 
         found = fingerprint(model)
         return {} if found is None else {"model": found}
@@ -88,16 +88,16 @@ def model_facts(model: Any) -> dict[str, Any]:
 
 
 def has_other_weights(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Return True if the facts of two models say that their weights differ."""
+    """Return True if the weights of two models differ, according to their facts."""
     known, other = facts.get("model"), found.get("model")
     return bool(known) and other is not None and differ(known, other)
 
 
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
-    """Warn if a model has other weights than the one that a scorer with these facts was fitted to.
+    """Warn if the weights of a model differ from those that a scorer with these facts was fitted to.
 
     Raises:
-        Problem: Another output of an ONNX model is read, or a twin is given another network.
+        Problem: A different output of an ONNX model is read, or a twin is given a different network.
     """
     found = model_facts(model)
     noted, read = facts.get(OUTPUT), found.get(OUTPUT)
@@ -116,19 +116,19 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
 
 
 def load_model(spec: str, weights: Path | None = None, output: str | None = None) -> Any:
-    """Return a module from a `.pt2` program or `module:callable`, or an `OnnxRunner`; a file of weights stays a path.
+    """Return a module from a `.pt2` program or `module:callable`, or an `OnnxRunner`; the path of a weights file.
 
-    Code runs for `module:callable` (the import and the call), and for a `.pt2` or `.onnx` file (its graph of
+    Code is executed for `module:callable` (the import and the call), and for `.pt2` and `.onnx` files (their graph of
     operators). Nothing else is executed.
 
     Args:
         spec: A file or `module:callable`.
         weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
-        output: The name of the output of an ONNX model that holds the logits.
+        output: The name of the output of an ONNX model with the logits.
 
     Raises:
-        Problem: There is no such file, module or callable, the checkpoint does not fit, or `weights` or `output` does
-            not go with the model.
+        Problem: The file, module or callable does not exist, the checkpoint does not match, or `weights` or `output`
+            does not apply to the model.
     """
     path = Path(spec)
     if path.suffix != ".onnx" and output is not None:
@@ -154,12 +154,12 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
 
 
 def is_weights(model: Any) -> bool:
-    """Return True if `load_model` returned a file of weights, which cannot be run."""
+    """Return True if `load_model` returned a weights file, which cannot be run."""
     return isinstance(model, Path)
 
 
 def is_random(spec: str, net: Any) -> bool:
-    """Return True if `module:callable` returns different weights each time, so that they are not trained."""
+    """Return True if `module:callable` returns different weights each time, which are therefore untrained."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(net, torch.nn.Module) or Path(spec).suffix == ".pt2":
         return False
@@ -182,12 +182,12 @@ def _exported(path: Path) -> Any:
     from qipf.runners.torch import exported_module
 
     log = logging.getLogger("torch.export")
-    silent, log.disabled = log.disabled, True  # it logs what is wrong with a file; the error below reports it
+    silent, log.disabled = log.disabled, True  # it logs problems with the file, which the error below reports
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch itself does not compare the checksums of weights
+            damaged = archive.testzip()  # torch does not verify the checksums of weights
         program: Any = None if damaged else torch.export.load(path)
-    except Exception as error:  # torch raises whatever its archive reader meets
+    except Exception as error:  # the archive reader of torch may raise anything
         hint = "export the model again, with torch.export.save of this version of torch"
         raise Problem("model", f"{path} is not an exported program that this torch can read", hint=hint) from error
     finally:
@@ -201,7 +201,7 @@ def _called(module: str, name: str) -> Any:
     torch = require("torch", extra="torch")
     folder = str(Path.cwd())
     if "" not in sys.path and folder not in sys.path:
-        sys.path.append(folder)  # last, so that no file here hides an installed package
+        sys.path.append(folder)  # last, so that no local file shadows an installed package
     try:
         function = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -228,7 +228,7 @@ def _called(module: str, name: str) -> Any:
 
 
 def _failed(what: str, error: BaseException) -> Problem:
-    """Return an error of the user's code, with its position."""
+    """Return a Problem for an error in the user's code, with its location."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     found = f"{what} failed with {type(error).__name__}: {error}, in {Path(last.filename).name}, line {last.lineno}"
     return Problem("model", found)
@@ -250,5 +250,5 @@ def _load_checkpoint(net: Any, path: Path) -> None:
     try:
         net.load_state_dict(tensors)
     except RuntimeError as error:
-        why = " ".join(str(error).split())  # torch gives every key a line
+        why = " ".join(str(error).split())  # torch prints every key on its own line
         raise Problem("weights", f"{path} does not fit the model ({why})") from error

@@ -30,17 +30,17 @@ TYPES = {
     "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
     "tensor(bool)": np.bool_,
 }  # fmt: skip
-"""NumPy types by their names in ONNX Runtime."""
+"""NumPy types by ONNX Runtime type name."""
 FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
-"""Types of outputs that may be logits."""
+"""Output types that may be logits."""
 MOST_SESSIONS = 3
-"""The number of sessions kept for one model; each holds its weights again."""
+"""The maximum number of sessions kept per model; each has its own copy of the weights."""
 FOLDER = "session.model_external_initializers_file_folder_path"
 _SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
 
 
 class _Made:
-    """The graph of a model, sessions with additional outputs, and what was found in them."""
+    """The graph of a model, sessions with additional outputs, and cached results."""
 
     def __init__(self) -> None:
         self.opening = Lock()
@@ -54,18 +54,18 @@ class _Made:
 
 
 class OnnxRunner(Runner):
-    """A model that ONNX Runtime runs; logits, features and any named tensor can be read.
+    """Run a model with ONNX Runtime, and read logits, features and any named tensor.
 
     Its public name is `qipf.OnnxModel`.
 
     Args:
         source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. Checking a file, and reading tensors
-            that are not outputs, takes the package `onnx`.
-        output: The name of the output with the logits; None for "logits", or else the first floating-point output.
+            that are not outputs, needs the package `onnx`.
+        output: The name of the output with the logits; None for "logits" or the first floating-point output.
         providers: The execution providers of a file; None for the CPU. A session has its own.
 
     Raises:
-        Problem: The source is of another type, the file cannot be read, or the model has no such output.
+        Problem: The type of the source is unsupported, the file cannot be read, or there is no such output.
     """
 
     def __init__(self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None) -> None:
@@ -123,7 +123,7 @@ class OnnxRunner(Runner):
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return a digest of the stored tensors, whatever their names."""
+        """Return a digest of the stored tensors, independent of their names."""
         graph = self.find_graph()
         if self._made.fingerprint is None and graph is not None and (stored := graph.stored()):
             digests = [hashlib.sha256(content).digest() for content in stored]
@@ -131,7 +131,7 @@ class OnnxRunner(Runner):
         return self._made.fingerprint
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the only input, or all inputs by name, in the types of the model."""
+        """Return the only input, or all inputs by name, in the types that the model expects."""
         feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
         sizes = {name: len(values) for name, values in feeds.items() if values.ndim}
         if len(set(sizes.values())) != 1:
@@ -140,7 +140,7 @@ class OnnxRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context in which passes run; the first one finds the logits."""
+        """Return a context in which passes run; the first pass finds the logits."""
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
@@ -180,7 +180,7 @@ class OnnxRunner(Runner):
         classes = in_rows(_as_logits(at, self.run(feeds, [logits])[logits])).shape[1]
         shapes: dict[str, tuple[int, ...]] = {}
         names = [name for name in graph.cuts(logits) if name not in graph.inputs]
-        for start in range(0, len(names), 200):  # a network with thousands of layers is read in several runs
+        for start in range(0, len(names), 200):  # a network with thousands of layers needs several runs
             part = self.look(feeds, names[start : start + 200])
             shapes |= {name: values.shape for name, values in part.items() if values.dtype.kind == "f"}
         shapes = {name: shape for name, shape in shapes.items() if len(shape) > 1}
@@ -203,12 +203,12 @@ class OnnxRunner(Runner):
         return tuple(found)
 
     def _inputs(self, feeds: Mapping[str, np.ndarray]) -> tuple[Candidate, ...]:
-        """Return the only input if it is a table, for a model without hidden layers such as a forest."""
+        """Return the input if it is a single table, for models without hidden layers such as forests."""
         tables = [(name, one.shape) for name, one in feeds.items() if one.ndim == 2 and one.dtype.kind == "f"]
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the input of the linear layer, or for pixels of the convolution; None if there is none."""
+        """Return the input of the last linear layer or, for pixels, convolution; None if there is none."""
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)
@@ -218,7 +218,7 @@ class OnnxRunner(Runner):
         return FeatureSpec(tables[0].name, "rows") if tables else None
 
     def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the tensors with these names for one batch, in runs of the number of rows that the model takes.
+        """Return the named tensors for a batch, split into runs if the model has a fixed batch size.
 
         Args:
             feeds: Every input by name, in its type.
@@ -237,7 +237,7 @@ class OnnxRunner(Runner):
         return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
-        """Return the tensors with these names that have one row per input, for a few rows.
+        """Return those of the named tensors that have one row per input, for a few rows.
 
         This opens a session, which is kept for `run` only if `keep` is true.
         """
@@ -248,7 +248,7 @@ class OnnxRunner(Runner):
         return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
 
     def _find_logits(self, feeds: Mapping[str, np.ndarray]) -> LogitsAt:
-        """Return the tensor with the logits, before a softmax at the end; the search runs once per model."""
+        """Return the tensor with the logits, before a final softmax; the search runs once per model."""
         if self.output not in self._made.logits:
             self._made.logits[self.output] = self._search(feeds)
         return self._made.logits[self.output]
@@ -256,7 +256,7 @@ class OnnxRunner(Runner):
     def _search(self, feeds: Mapping[str, np.ndarray]) -> LogitsAt:
         graph = self.find_graph()
         shape = next(one.shape for one in self.session.get_outputs() if one.name == self.output)
-        few = _cut(feeds, 1 if len(shape or ()) == 4 else 8)  # the logits of many pixels are large
+        few = _cut(feeds, 1 if len(shape or ()) == 4 else 8)  # per-pixel logits are large
         ending = None if graph is None else graph.ending(self.output)
         if ending is not None:
             found = self.look(few, [self.output, *ending.before])
@@ -276,7 +276,7 @@ class OnnxRunner(Runner):
         return LogitsAt(self.output)
 
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
-        """Return the input of the layer that makes the logits, if it has one row per prediction.
+        """Return the input of the layer that computes the logits, if it has one row per prediction.
 
         Logits of one input that come from several positions, such as one per token, have no such row. If `maps`, also
         look for a convolution, as for pixels.
@@ -302,11 +302,11 @@ class OnnxRunner(Runner):
         return None
 
     def _note(self, about: str, message: str) -> None:
-        """Keep a note about this output for the user."""
+        """Store a note about this output for the user."""
         self._made.notes[f"{self.output}:{about}"] = message
 
     def _tell(self, show: bool, raw: bool) -> None:
-        """Print the notes about this output on standard error, once per model."""
+        """Print the notes about this output to standard error, once per model."""
         for about in ("outputs", "head", *(() if raw else ("ending",))):
             message = self._made.notes.get(f"{self.output}:{about}")
             if show and message is not None and message not in self._made.told:
@@ -345,7 +345,7 @@ class OnnxRunner(Runner):
     ) -> dict[str, np.ndarray]:
         cut = {name: values[rows] if values.ndim else values for name, values in feeds.items()}
         count = max(len(values) for values in cut.values() if values.ndim)
-        if count < size:  # the last part of a model whose batch is fixed
+        if count < size:  # the last part if the batch size is fixed
             cut = _padded(cut, size)
         names = list(dict.fromkeys(names))
         found = _called(session, names, {key: np.ascontiguousarray(values) for key, values in cut.items()})
@@ -361,7 +361,7 @@ class OnnxRunner(Runner):
         return {name: values[:count] for name, values in result.items()}
 
     def _session(self, names: tuple[str, ...]) -> Any:
-        """Return a session with these outputs: that of the model, or another that is kept."""
+        """Return a session with these outputs: that of the model, or a cached one."""
         own = {output.name for output in self.session.get_outputs()}
         extra = tuple(sorted(set(names) - own))
         if not extra:
@@ -380,7 +380,7 @@ class OnnxRunner(Runner):
         runtime = require("onnxruntime", extra="onnxruntime")
         path = self.path or getattr(getattr(self, "session", None), "_model_path", None)
         options = runtime.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is raised, and need not be printed as well
+        options.log_severity_level = 4  # errors are raised, so they need not be printed
         if path is not None:
             options.add_session_config_entry(FOLDER, str(Path(path).resolve().parent))
         given = getattr(self, "session", None)
@@ -391,13 +391,13 @@ class OnnxRunner(Runner):
         )
         try:
             return runtime.InferenceSession(content, options, enable_fallback=0, **chosen)
-        except Exception as error:  # the errors of ONNX Runtime share no class
+        except Exception as error:  # errors of ONNX Runtime have no common class
             name, version = str(self.path or "the model"), runtime.__version__
             raise Problem("model", f"{name} cannot be run by ONNX Runtime {version}: {_in_one_line(error)}") from None
 
 
 def is_session(model: Any) -> bool:
-    """Return True for a session of ONNX Runtime, which need not be installed."""
+    """Return True for an ONNX Runtime session, without importing ONNX Runtime."""
     return type(model).__module__.startswith("onnxruntime") and hasattr(model, "get_inputs") and hasattr(model, "run")
 
 
@@ -407,7 +407,7 @@ def _declared(sizes: Sequence[Any]) -> tuple[int | None, ...]:
 
 
 def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, list[str], list[str]]:
-    """Return the output to read, all floating-point outputs, and those that it was chosen from."""
+    """Return the output to read, all floating-point outputs, and the candidates for it."""
     outputs = {output.name: output for output in declared}
     floating = [name for name, output in outputs.items() if output.type in FLOATING]
     if wanted is not None:
@@ -432,7 +432,7 @@ def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, li
 
 
 def _as_logits(at: LogitsAt, found: np.ndarray) -> np.ndarray:
-    """Return a tensor as logits in float32 or wider."""
+    """Convert a tensor to logits in float32 or wider."""
     values = at.moved(found)
     values = values.astype(np.float32) if values.dtype.itemsize < 4 else values
     if at.probabilities:
@@ -463,7 +463,7 @@ def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]
 def _called(session: Any, names: Sequence[str], feeds: dict[str, np.ndarray]) -> list[Any]:
     try:
         return session.run(list(names), feeds)
-    except Exception as error:  # the errors of ONNX Runtime share no class
+    except Exception as error:  # errors of ONNX Runtime have no common class
         raise Problem("data", f"the ONNX model could not be run: {_in_one_line(error)}") from None
 
 
@@ -472,7 +472,7 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
-    """Return the values in the type of an input; raise if more than precision would be lost, or the shape is wrong."""
+    """Cast values to the type of an input; raise if the cast is unsafe or the shape is wrong."""
     array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     found, name = f"batch {number}: input {to.name!r}", to.dtype
     if name is None:

@@ -1,4 +1,4 @@
-"""Read an untrusted ONNX file and its graph: its tensors, its logits, and the input of the layer that makes them.
+"""Read an untrusted ONNX file and its graph: its tensors, its logits, and the input of the layer that computes them.
 
 Nothing outside the folder of the file is opened, and no code is loaded.
 """
@@ -22,21 +22,21 @@ _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Drop
 _SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 """Operators that only change the shape."""
 _AFTER_MAPS = ("Identity", "Cast", "Dropout", "Add", "Mul", "Div", "Sub", "Resize", "Upsample")
-"""Operators that may follow the convolution that makes the logits of pixels."""
+"""Operators that may follow the convolution that computes per-pixel logits."""
 _LINEAR = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
 _SHAPES = ("Shape", "Size")
-"""Operators whose output depends only on shapes, so that it counts as constant."""
+"""Operators whose output depends only on shapes, so it counts as constant."""
 _FLOATS = (1, 10, 11)
 """The tensor types float, float16 and double."""
 
 LARGEST = 2**31 - 1
-"""The largest size of an ONNX file in bytes; larger models keep their weights in other files."""
+"""The largest size of an ONNX file in bytes; larger models store their weights in separate files."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc")
-"""Domains of operators of ONNX Runtime; others need a library of machine code."""
+"""Operator domains of ONNX Runtime; others need a native library."""
 
 
 class Ending(NamedTuple):
-    """The tensors that may hold the logits, best first, and the operator that follows them."""
+    """The tensors that may be the logits, best first, and the operator that follows them."""
 
     before: tuple[str, ...]
     operator: str
@@ -47,18 +47,18 @@ class LogitsAt(NamedTuple):
 
     tensor: str
     probabilities: bool = False
-    """True if it holds probabilities, whose logarithms are the logits."""
+    """True if it contains probabilities, whose logarithms are the logits."""
     flat: bool = False
-    """True if all numbers of an input are its logits, because only reshapes follow."""
+    """True if all values of an input are its logits, because only reshapes follow."""
     last: bool = False
     """True if the classes of pixels are last, (N, H, W, C), because a transposition follows."""
 
     def moved(self, values: np.ndarray) -> np.ndarray:
-        """Return the values with classes in the axis that tasks expect."""
+        """Return the values with classes on the axis that tasks expect."""
         return np.moveaxis(values, 3, 1) if self.last else values
 
     def agrees(self, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
-        """Return True if the operator turns `before` into `after`, up to rounding; of pixels, a part is compared."""
+        """Return True if the operator maps `before` to `after`, up to rounding; only part of the pixels is compared."""
         if before.size != after.size or before.dtype.kind != "f" or (self.last and not before.ndim == after.ndim == 4):
             return False
         values = self.moved(before)
@@ -73,7 +73,7 @@ class LogitsAt(NamedTuple):
 
 
 class Graph:
-    """The graph of a `ModelProto` of `read_model`."""
+    """The graph of a `ModelProto` returned by `read_model`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -83,13 +83,13 @@ class Graph:
         stored = {tensor.name for tensor in graph.initializer} | {part.values.name for part in graph.sparse_initializer}
         self.inputs = [one.name for one in graph.input if one.name not in stored]
         self._constant = set(stored)
-        for node in graph.node:  # in an order in which every tensor is made before it is used
+        for node in graph.node:  # in topological order
             if node.op_type in _SHAPES or all(not name or name in self._constant for name in node.input):
                 self._constant |= set(node.output)
 
     @property
     def tensors(self) -> list[str]:
-        """Return the names of all tensors that depend on the inputs, in the order in which they are made."""
+        """Return the names of all tensors that depend on the inputs, in order of computation."""
         return [name for name in self._maker if name not in self._constant]
 
     def check(self, name: str) -> None:
@@ -103,7 +103,7 @@ class Graph:
         )  # fmt: skip
 
     def with_outputs(self, names: Iterable[str]) -> bytes:
-        """Return the model as bytes, with these tensors as outputs in addition to its own."""
+        """Return the serialised model with these tensors as additional outputs."""
         added = type(self._model)()
         for name in names:
             if name not in self.outputs:
@@ -111,7 +111,7 @@ class Graph:
         return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges concatenated messages
 
     def ending(self, output: str) -> Ending | None:
-        """Return the input of the softmax or sigmoid that makes `output`; None if there is none.
+        """Return the input of the softmax or sigmoid that computes `output`; None if there is none.
 
         A softmax written as exp(x - max) / sum has two candidates: x and x - max.
         """
@@ -128,11 +128,11 @@ class Graph:
         return Ending((*outer, powers.input[0]), "Softmax")
 
     def head_inputs(self, logits: str) -> tuple[str, ...]:
-        """Return the tensors that may be read as the input of the linear layer that makes the logits, best first.
+        """Return the candidates for the input of the linear layer that computes the logits, best first.
 
-        The first one is that input. The others hold the same numbers in the same order and other shapes, for example
-        before the positions of all texts are joined. A run shows which of them has one row per input. Nothing is found
-        behind a transposition of the batch, which may mix the rows of several inputs.
+        The first one is that input. The others have the same values in the same order but different shapes, for example
+        before the positions of all texts are merged. A run shows which of them has one row per input. The search stops
+        at a transposition of the batch, which may mix rows of different inputs.
         """
         node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
@@ -146,7 +146,7 @@ class Graph:
         return tuple(name for name in found if name not in self.inputs and name not in self._constant)
 
     def map_input(self, logits: str) -> str | None:
-        """Return the input of the convolution that makes the logits of pixels, also if they are enlarged after it."""
+        """Return the input of the convolution that computes per-pixel logits, even if they are upsampled later."""
         node = self._maker.get(logits)
         while node is not None and node.op_type in _AFTER_MAPS:
             moving = [name for name in node.input if name and name not in self._constant]
@@ -167,7 +167,7 @@ class Graph:
     def cuts(self, target: str) -> list[str]:
         """Return the tensors on every path from the inputs to `target`, in order.
 
-        These are the states of the network, unlike branches, attention maps and gates.
+        These are the hidden states of the network, as opposed to branches, attention maps and gates.
         """
         needed = self._needed(target)
         nodes = [node for node in self._model.graph.node if any(name in needed for name in node.output)]
@@ -184,7 +184,7 @@ class Graph:
     def kernels(self) -> dict[str, np.ndarray]:
         """Return the stored floating-point tensors with two or more dimensions larger than 1, by name.
 
-        A bias may be stored as (1, width). Tensors in other files are left out.
+        A bias may be stored as (1, width). Tensors in external files are left out.
         """
         from onnx import numpy_helper
 
@@ -196,7 +196,7 @@ class Graph:
         }
 
     def stored(self) -> list[bytes]:
-        """Return the bytes of every tensor that is stored in the graph, sorted; none if some are in other files."""
+        """Return the bytes of every tensor stored in the graph, sorted; empty if some are in external files."""
         from onnx import numpy_helper
 
         constants = [part.t for node in self._model.graph.node if node.op_type == "Constant" for part in node.attribute]
@@ -206,11 +206,11 @@ class Graph:
         return sorted(np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes() for tensor in tensors)
 
     def operator(self, name: str) -> str:
-        """Return the operator that makes a tensor."""
+        """Return the operator that computes a tensor."""
         return self._maker[name].op_type
 
     def _source(self, name: str, ordered: bool = False) -> Any:
-        """Return the node that makes a tensor, ignoring those that pass values on; if `ordered`, stop at moved rows."""
+        """Return the node that computes a tensor, skipping pass-through nodes; if `ordered`, stop at moved rows."""
         node = self._maker.get(name)
         while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
             node = self._maker.get(node.input[0])
@@ -235,7 +235,7 @@ def _moves_rows(node: Any) -> bool:
 
 
 def corner(values: np.ndarray) -> np.ndarray:
-    """Return a part of the pixels of logits (N, C, H, W), for checks; other logits unchanged."""
+    """Crop per-pixel logits (N, C, H, W) for checks; other logits are unchanged."""
     return values[:, :, :CORNER, :CORNER] if values.ndim == 4 else values
 
 
@@ -247,14 +247,14 @@ def in_rows(values: np.ndarray) -> np.ndarray:
 
 
 def read_model(source: Path | bytes) -> Any:
-    """Return the `ModelProto` in a file or in its content, checked before ONNX Runtime sees it.
+    """Parse an ONNX file, or its content, and check it before ONNX Runtime opens it.
 
     Args:
-        source: The file, or the content of one that keeps all weights in itself.
+        source: The file, or the content of one without external weights.
 
     Raises:
         ImportError: The package `onnx` is not installed.
-        Problem: The file is damaged, too large or not ONNX, names files outside its folder, or needs a library of
+        Problem: The file is damaged, too large or not ONNX, refers to files outside its folder, or needs a library of
             operators.
     """
     onnx = require("onnx", extra="onnxruntime")
@@ -262,7 +262,7 @@ def read_model(source: Path | bytes) -> Any:
     content = _content(source) if isinstance(source, Path) else source
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # of google.protobuf, in one of its implementations
+    except Exception as error:  # raised by any implementation of protobuf
         raise Problem(
             "model", f"{name} is not an ONNX model, or it is damaged ({first_line(error)})", hint="copy it again"
         ) from None
@@ -286,7 +286,7 @@ def _content(path: Path) -> bytes:
 
 
 def _check_files(model: Any, name: str, folder: Path | None) -> None:
-    """Raise Problem if weights are in files outside the folder of the model, also by links."""
+    """Raise Problem if weights are in files outside the folder of the model, including through links."""
     for tensor in _tensors(model):
         if tensor.data_location != 1 and not tensor.external_data:
             continue
@@ -312,7 +312,7 @@ def _check_files(model: Any, name: str, folder: Path | None) -> None:
 
 
 def _check_domains(model: Any, name: str) -> None:
-    """Raise Problem if an operator needs a library of machine code."""
+    """Raise Problem if an operator needs a native library."""
     own = {function.domain for function in model.functions}
     for graph in _graphs(model):
         for node in graph.node:

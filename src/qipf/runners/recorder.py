@@ -1,4 +1,4 @@
-"""Record inputs and outputs of the modules of a torch model, and leave the model unchanged.
+"""Record inputs and outputs of the modules of a torch model, without changing the model.
 
 Several threads may read one model at the same time: a hook writes only to a cell that is open in its own thread. The
 first of several calls saves modes, buffers and random states, and the last one restores them.
@@ -25,9 +25,9 @@ from qipf._common.errors import Problem
 from qipf.runners.features import FeatureSpec
 
 ENDINGS = ("Sigmoid", "Softmax", "LogSoftmax", "Softmax2d")
-"""Modules of torch that turn logits into probabilities at the end of a model."""
+"""Torch modules that convert logits to probabilities at the end of a model."""
 CANDIDATES = 8
-"""The number of calls kept to find the one that made the logits."""
+"""The number of calls kept to find the one that computed the logits."""
 
 
 class _Cell:
@@ -39,7 +39,7 @@ class _Cell:
 
 
 class _Early(NamedTuple):
-    """The output of a call that another call of the same module probably follows; it is not yet reduced to rows."""
+    """The output of a call that is probably not the last one of its module, not yet reduced to rows."""
 
     values: Tensor
 
@@ -54,7 +54,7 @@ class _Hook:
     def __init__(self, name: str, spec: FeatureSpec, signal: bool = False) -> None:
         self.name, self.spec, self.signal = name, spec, signal
         self._of_thread, self._of_graph = _ThreadCell(), _Cell()
-        self._calls = 1  # of the module in a pass, as in the last one
+        self._calls = 1  # of the module per pass, from the last pass
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies and files only need the settings
         return type(self), (self.name, self.spec, self.signal)
@@ -62,7 +62,7 @@ class _Hook:
     def cells(self) -> tuple[_Cell, ...]:
         """Return the cells of this thread and of a traced graph, which has no threads.
 
-        After a graph break, plain Python code continues with what the graph recorded.
+        After a graph break, plain Python code continues with the values that the graph recorded.
         """
         return (self._of_graph,) if torch.compiler.is_dynamo_compiling() else (self._of_thread, self._of_graph)
 
@@ -101,7 +101,7 @@ class _Hook:
                 return
 
     def _rows(self, value: Tensor) -> Tensor:
-        """Return a copy, because an in-place operation such as ReLU(inplace=True) may follow."""
+        """Return rows as a copy, because an in-place operation such as ReLU(inplace=True) may follow."""
         channels_last = self.spec.before or (value.ndim == 3 and not self.signal)
         rows = self.spec.rows(value, channels_last=channels_last)
         return rows.clone() if self.spec.form == "whole" or rows.dtype == value.dtype else rows
@@ -114,7 +114,7 @@ class _Call(NamedTuple):
 
 
 class _HeadHook(_Hook):
-    """Keeps the inputs of all layers that may make the logits in the first pass, and those of the right one later."""
+    """Keep the inputs of all layers that may compute the logits in the first pass, then only those of the right one."""
 
     only: nn.Module | None = None
 
@@ -126,16 +126,16 @@ class _HeadHook(_Hook):
             cell.value = deque(maxlen=CANDIDATES)
         if self.spec.form != "whole":
             cell.value.append(_Call(module, _Hook._rows(self, args[0]), output))
-        else:  # every position has features, so nothing is copied, and the last call of each type is enough
+        else:  # per-position features are not copied, and the last call of each type is enough
             kept = [call for call in cell.value if isinstance(call.module, nn.Conv2d) != isinstance(module, nn.Conv2d)]
             cell.value.clear()
             cell.value.extend([*kept, _Call(module, args[0].detach(), None)])
 
 
 class _CopyHook(_Hook):
-    """Keeps what a copy of the second half of the model needs of a pass."""
+    """Keep the values of a pass that a copy of the second half of the model needs."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _CopyHook:  # the modules that it refers to have it as their hook
+    def __deepcopy__(self, memo: dict[int, Any]) -> _CopyHook:  # its modules refer back to it as their hook
         other = memo[id(self)] = _CopyHook(self.name, self.spec)
         other.spec = copy.deepcopy(self.spec, memo)
         return other
@@ -148,7 +148,7 @@ class _CopyHook(_Hook):
 
 
 class _EndHook(_Hook):
-    """Keeps the last call of a softmax or sigmoid, which may end the model."""
+    """Keep the last call of a softmax or sigmoid, which may end the model."""
 
     def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         (cell,) = self.cells()[:1]
@@ -161,9 +161,9 @@ class Recorder:
 
     Args:
         module: The model.
-        read: The features by any keys. `FeatureSpec("", ...)` is the input of the layer that makes the logits: the
+        read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits: the
             linear layer, or for logits (N, C, H, W) the convolution.
-        head: The layer that makes the logits; None to find it in each pass.
+        head: The layer that computes the logits; None to find it in each pass.
         endings: Also keep calls of softmax and sigmoid modules, for `ending`.
 
     Attributes:
@@ -205,7 +205,7 @@ class Recorder:
         self._remove_hooks_with_this()
 
     def attach(self) -> None:
-        """Add the hooks; they are removed when this object is deleted.
+        """Add the hooks; they are removed when the recorder is deleted.
 
         Compiling and exporting trace them with the modules.
         """
@@ -237,7 +237,7 @@ class Recorder:
             self._end.open()
 
     def close(self) -> None:
-        """Drop what this thread recorded."""
+        """Discard the values recorded in this thread."""
         for hook in self.hooks.values():
             hook.take()
         self.ending()
@@ -247,7 +247,7 @@ class Recorder:
         return None if self._end is None else self._end.take()
 
     def before_ending(self, values: Tensor) -> Tensor:
-        """Return the input of the last softmax or sigmoid if its output is this tensor, also in a traced graph."""
+        """Return the input of the last softmax or sigmoid if its output is this tensor, even in a traced graph."""
         last = self.ending()
         return values if last is None or last.output is not values else last.entered
 
@@ -267,10 +267,10 @@ class Recorder:
         return found
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the recorded features by key, with one row per row of logits; no `HEAD` if no layer made the logits.
+        """Return the recorded features by key, one row per row of logits; no `HEAD` if no layer computed them.
 
         Raises:
-            Problem: A named module did not run, or gave another number of rows.
+            Problem: A named module did not run, or returned a different number of rows.
         """
         found = {}
         for key, hook in self.hooks.items():
@@ -291,7 +291,7 @@ class Recorder:
 
 
 def _made(hook: _HeadHook, logits: Tensor) -> Tensor | None:
-    """Return the input of the call that made the logits, by memory or by value, or else of the last call."""
+    """Return the input of the call that computed the logits, matched by memory or value, or of the last call."""
     calls = list(hook.take() or ())
     if hook.spec.form == "whole":
         kind = nn.Conv2d if logits.ndim == 4 else nn.Linear
@@ -305,7 +305,7 @@ def _made(hook: _HeadHook, logits: Tensor) -> Tensor | None:
 
 
 def is_output(output: Tensor | None, values: Tensor) -> bool:
-    """Return True if `values` are the output of a call, by memory or by value."""
+    """Return True if `values` are the output of a call, matched by memory or value."""
     if output is None or output.numel() != values.numel():
         return False
     return output.data_ptr() == values.data_ptr() or torch.equal(output.reshape(values.shape).to(values), values)
@@ -333,7 +333,7 @@ def watching(modules: Iterable[nn.Module], note: Callable[[nn.Module, Any, Any],
 
 
 class _Held(NamedTuple):
-    """The mode and the buffers of a submodule before a call."""
+    """The mode and the buffers of a submodule before a pass."""
 
     module: nn.Module
     training: bool
@@ -347,7 +347,7 @@ class _Held(NamedTuple):
     def restore(self) -> None:
         self.module.training = self.training
         for name, buffer, value, version in self.buffers:
-            # batch norm changes its buffers without a new version; a copy of equal values would break saved graphs
+            # batch norm updates buffers without a new version; copying equal values would break saved graphs
             if buffer._version != version or not torch.equal(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
@@ -356,7 +356,7 @@ class _Held(NamedTuple):
 
 
 class _Holds:
-    """The state of all models that are being read, with the number of calls that use each of them."""
+    """The saved state of all models in use, with reference counts."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -375,7 +375,7 @@ class _Holds:
             for module in modules:
                 self.modules[id(module)][1][0] += 1
                 module.training = False  # not .eval(): it may be overridden, with effects that cannot be undone
-            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # nothing is compiled before that
+            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # else nothing was compiled
                 self.eager.enter_context(torch.compiler.set_stance("force_eager"))
             self.eager_calls += eager
 
@@ -412,9 +412,9 @@ _SEEDING = threading.RLock()
 
 @contextmanager
 def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
-    """Switch to evaluation mode without gradients, and restore the model, if any, and all random states at the end.
+    """Run in evaluation mode without gradients, then restore the model, if any, and all random states.
 
-    Several threads may do so with one model, or with models that share modules: the first one saves the state and the
+    Several threads may share a model, or modules of models: the first one saves the state and the
     last one restores it. If `eager`, compiled parts run uncompiled, because hooks do not fire inside compiled graphs.
     """
     modules = [] if model is None else list(model.modules())
@@ -428,7 +428,7 @@ def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
 
 @contextmanager
 def seeding() -> Iterator[None]:
-    """Let one thread at a time seed and restore the global generators; calls in other threads leave them alone."""
+    """Let one thread at a time seed and restore the global generators; others do not touch them."""
     with _SEEDING:
         with _HOLDS.lock:
             _HOLDS.restore()
@@ -460,7 +460,7 @@ def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
     """Return the module with this name.
 
     Raises:
-        Problem: There is none; it suggests similar names.
+        Problem: There is none; the message suggests similar names.
     """
     if name in modules:
         return modules[name]
@@ -470,18 +470,18 @@ def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 
 def type_name(module: nn.Module) -> str:
-    """Return the name of a module's class, also in an exported program."""
+    """Return the name of a module's class, even in an exported program."""
     return str(getattr(module, "_ty", None) or type(module).__name__).rpartition(".")[2]
 
 
 def ending_name(module: nn.Module) -> str:
-    """Return the class name of a softmax or sigmoid of torch, also in an exported program; "" for other modules."""
+    """Return the class name of a torch softmax or sigmoid, even in an exported program; "" for other modules."""
     path = str(getattr(module, "_ty", None) or f"{type(module).__module__}.{type(module).__name__}")
     return type_name(module) if path.startswith("torch.nn.modules.") and type_name(module) in ENDINGS else ""
 
 
 def is_signal(module: nn.Module) -> bool:
-    """Return True if a three-dimensional output is (N, channels, length), as of Conv1d, and not (N, tokens, D)."""
+    """Return True if a three-dimensional output is (N, channels, length), as from Conv1d, not (N, tokens, D)."""
     return type_name(module).lower().endswith("1d")
 
 

@@ -1,7 +1,7 @@
-"""The interface of a runner, which executes a model: bind batches to inputs, run passes, and read features.
+"""The interface of a runner, which executes a model: it binds inputs, runs passes and reads features.
 
-`qipf.runners.loading.open_model` returns the runner of a torch module, an exported program, an ONNX file or session, or
-a scikit-learn estimator, or a function. A runner encodes labels, and knows nothing else about them or about tasks.
+`qipf.runners.loading.open_model` returns the runner of a torch module, an exported program, an ONNX file or session,
+a scikit-learn estimator, or a function. Apart from encoding labels, a runner is independent of tasks.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from qipf.data.batches import Batch, InputSpec, as_numbers, mask_key, one_per_ro
 from qipf.runners.features import Candidate, FeatureSpec, choose_reading
 
 OUTPUT = "onnx_output"
-"""The key of the output's name among the facts of a fitted scorer."""
+"""The fact of a fitted scorer that holds the name of the output."""
 CORNER = 64
-"""Height and width of the part of an image whose logits are checked."""
+"""Height and width of the image part whose logits are checked."""
 SURE = 10
-"""The least number of rows at which one column in [0, 1] counts as probabilities; fewer logits may be so by chance."""
+"""The minimum number of rows at which a column in [0, 1] is considered probabilities, to rule out chance."""
 TINY = np.finfo(np.float32).tiny
-"""The smallest probability, so that its logarithm is finite."""
+"""The smallest probability, to keep its logarithm finite."""
 REMEDY = "return what enters the sigmoid; if these are logits, give task=qipf.tasks.Classes(raw=True)"
 TOLERANCE = 1e-3
 HALF_TOLERANCE = 2e-2
-"""Rounding weights to half precision moves a projection by about 0.001."""
+"""Tolerance of projections: rounding weights to half precision moves them by about 0.001."""
 
 
 class Pass(NamedTuple):
     """The result of one forward pass."""
 
     logits: Array
-    """In the shape of the output, with classes in the axis that tasks expect; (N,) and (N, C) in float32 or wider."""
+    """Logits in the shape of the output, classes on the axis that tasks expect; (N,) and (N, C) in float32 or wider."""
     features: Mapping[str, Array]
-    """By the keys of `read`; without `HEAD` if no layer is known to make the logits."""
+    """Features by the keys of `read`; without `HEAD` if no layer is known to compute the logits."""
 
 
 Run = Callable[[Batch], Pass]
-"""Runs one pass."""
+"""A function that runs one pass."""
 
 
 class Runner(ABC):
-    """Executes a model.
+    """Execute a model.
 
     Attributes:
         inputs: The names and types of the inputs; empty if they are unknown.
         device: The device of the inputs and of random generators; None outside torch.
-        noted_output: The name of the output that is read, if the model has several; otherwise None.
-        fixed: The number of rows that a pass takes; None for any number.
-        regression: True if the model predicts numbers, whatever the labels look like.
+        noted_output: The name of the output to read if the model has several; otherwise None.
+        fixed: The fixed batch size of the model; None for any size.
+        regression: True if the model is a regression, regardless of the labels.
     """
 
     inputs: Sequence[InputSpec] = ()
@@ -68,11 +68,11 @@ class Runner(ABC):
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and named arguments of a pass, in the types and on the device of the model.
 
-        A model with one input gets it as the only positional argument, so that `Batch.inputs` is an array.
+        A single input becomes the only positional argument, so that `Batch.inputs` is an array.
 
         Args:
             inputs: The raw inputs of a batch: an array, a tuple or a dict.
-            number: The number of the batch, for errors.
+            number: The index of the batch, for error messages.
         """
 
     @abstractmethod
@@ -82,9 +82,9 @@ class Runner(ABC):
         """Return a context in which passes run; it leaves the model unchanged.
 
         Args:
-            read: The features to read, by any keys.
-            raw: Return the output itself, as for a regression, and not what enters a softmax or sigmoid at its end.
-            show: Print notes about what is read, each once per model.
+            read: The features to read, by key.
+            raw: Return the output itself, as for a regression, instead of the input of a final softmax or sigmoid.
+            show: Print notes about the readings, each once per model.
         """
 
     @abstractmethod
@@ -93,15 +93,15 @@ class Runner(ABC):
 
     @abstractmethod
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Run a few rows and return the tensors that a probe may read, in the order of computation."""
+        """Run a few rows and return the tensors that a probe may read, in order of computation."""
 
     @abstractmethod
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return how to read what enters the layer that makes the logits; None if there is no such layer.
+        """Return the reading of the input of the layer that computes the logits; None if there is no such layer.
 
         Args:
             batch: A batch; a runner may run a few of its rows.
-            output: The shape of the output: (N, C) gives one row per input, others the values of every position.
+            output: The shape of the output: (N, C) gives one row per input, other shapes one row per position.
         """
 
     def peeking(self) -> AbstractContextManager[None]:
@@ -109,11 +109,11 @@ class Runner(ABC):
         return nullcontext()
 
     def parse(self, text: str) -> FeatureSpec:
-        """Parse a reading, such as "layer4@2x2"."""
+        """Parse a reading such as "layer4@2x2"."""
         return FeatureSpec.parse(text)
 
     def batches(self, source: Iterable[tuple[Any, Any, Sequence[int]]]) -> Iterator[Batch]:
-        """Yield the non-empty batches of a source, bound to the inputs, with one label per row."""
+        """Yield the non-empty batches of a source with bound inputs and one label per row."""
         names = [one.name for one in self.inputs]
         for number, (inputs, labels, numbers) in enumerate(source):
             rows = len(numbers)
@@ -127,19 +127,19 @@ class Runner(ABC):
             yield Batch(args, kwargs, own, None if mask is None else self.as_array(mask), rows, number, numbers)
 
     def best_reading(self, batch: Batch) -> FeatureSpec:
-        """Return the default reading of a probe of classes."""
+        """Return the default reading of a class probe."""
         return choose_reading(self.candidates(batch), batch.texts)
 
     def fingerprint(self) -> list[float] | str | None:
-        """Return numbers or a digest that identify the weights; None if there are none."""
+        """Return numbers or a digest that identify the weights; None if the model has none."""
         return None
 
     def encode(self, labels: Any) -> Any:
-        """Return labels as classes from 0; unchanged unless the model names its classes."""
+        """Convert labels to classes from 0; unchanged unless the model names its classes."""
         return labels
 
     def as_array(self, values: Any, name: str = "data") -> Array:
-        """Return values as an array of the runner's library, on the same device."""
+        """Convert values to an array of the runner's library, without moving them."""
         return as_numbers(to_numpy(values) if compat.is_array_api_obj(values) else values, name)
 
     def facts(self) -> dict[str, Any]:
@@ -156,9 +156,9 @@ class Runner(ABC):
 
 
 def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
-    """Return True if two fingerprints belong to different weights, beyond rounding to half precision.
+    """Return True if two fingerprints differ by more than rounding to half precision.
 
-    Fingerprints of a torch module and an ONNX model cannot be compared and do not differ.
+    Fingerprints of a torch module and an ONNX model cannot be compared and count as equal.
     """
     if isinstance(one, str) or isinstance(other, str):
         return type(one) is type(other) and one != other
@@ -175,7 +175,7 @@ def class_axis(values: Array) -> int:
 
 
 def has_probabilities(values: np.ndarray, tolerance: float = 1e-3) -> bool:
-    """Return True if there are several classes and every prediction is non-negative and sums to 1 over them."""
+    """Return True if there are several classes and all predictions are non-negative and sum to 1."""
     axis = class_axis(values)
     if values.ndim < 2 or values.shape[axis] < 2 or values.size == 0 or not bool((values >= 0).all()):
         return False
@@ -188,7 +188,7 @@ def log_probabilities(values: np.ndarray) -> np.ndarray:
 
 
 def check_single(values: Array) -> None:
-    """Raise if one column of logits is probably behind a sigmoid that the model does not show."""
+    """Raise if a single column of logits is probably the output of a hidden sigmoid."""
     single = values.shape[0] >= SURE and math.prod(values.shape) == values.shape[0]
     if single and bool(((values >= 0) & (values <= 1)).all()):
         raise Problem("model", "it returns one column of probabilities, and scores need logits", hint=REMEDY)

@@ -1,4 +1,4 @@
-"""Run a scikit-learn estimator: probabilities or decisions become logits, and the inputs are the features."""
+"""Run a scikit-learn estimator: probabilities or decision values become logits, and the inputs are the features."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SEVERAL = "it predicts several outputs at once"
 
 
 class SklearnRunner(FunctionRunner):
-    """Runs a fitted estimator of scikit-learn, or of another library with the same methods.
+    """Run a fitted scikit-learn estimator, or one from a different library with the same methods.
 
-    The logits are log(p) of `predict_proba`, or the values of `decision_function`, or the numbers of `predict`: the
-    first of these methods that the estimator has. One column of `decision_function` is one logit.
+    The logits are the logarithms of `predict_proba`, the values of `decision_function`, or those of `predict`: the
+    first of these methods that exists. A single column of `decision_function` is a single logit.
 
     Args:
         model: A classifier, a regressor or a pipeline that ends in one.
@@ -57,7 +57,7 @@ class SklearnRunner(FunctionRunner):
         return (table if table.dtype in (np.float32, np.float64) else table.astype(np.float64),), {}
 
     def encode(self, labels: Any) -> Any:
-        """Return the index of each label among the classes of the estimator; targets of a regression unchanged."""
+        """Return the index of each label among the classes of the estimator; regression targets are unchanged."""
         if self._classes is None:
             return labels
         values = np.asarray(to_numpy(labels) if compat.is_array_api_obj(labels) else labels)
@@ -69,7 +69,7 @@ class SklearnRunner(FunctionRunner):
         return order
 
     def fingerprint(self) -> list[float] | None:
-        """Return numbers of the predictions for fixed random rows, which differ between two estimators."""
+        """Return a fingerprint computed from predictions for fixed random rows."""
         width = getattr(self.model, "n_features_in_", None)
         if self._numbers is None and width is not None:
             values = self._predict(np.random.default_rng(0).standard_normal((64, width)), raw=False)
@@ -83,7 +83,7 @@ class SklearnRunner(FunctionRunner):
 
     def _predict(self, table: np.ndarray, raw: bool) -> np.ndarray:
         given: Any = table
-        if self._columns is not None:  # scikit-learn warns of a table without the names that it was fitted to
+        if self._columns is not None:  # scikit-learn warns if the column names of the fit are missing
             given = require("pandas", extra="bench").DataFrame(table, columns=list(self._columns))
         if not raw and hasattr(self.model, "predict_proba"):
             found = np.asarray(self.model.predict_proba(given))
@@ -96,5 +96,5 @@ class SklearnRunner(FunctionRunner):
 
 
 def is_estimator(model: Any) -> bool:
-    """Return True for a model with the methods of a scikit-learn estimator, as in XGBoost and LightGBM."""
+    """Return True for a model with the methods of a scikit-learn estimator, such as those of XGBoost and LightGBM."""
     return hasattr(model, "predict_proba") or (hasattr(model, "predict") and hasattr(model, "get_params"))

@@ -1,4 +1,4 @@
-"""Run a torch module: bind inputs to its forward, find the logits in its output, and read its layers."""
+"""Run a torch module: bind inputs to its forward method, find the logits in its output, and read its layers."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ from qipf.runners.runner import CORNER, Pass, Run, Runner, check_single, class_a
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TORCH = str(Path(torch.__file__).parent)
 NEAR = 0.2
-"""The largest difference of logits and the enlarged output of their layer, in standard deviations of the logits."""
+"""Maximum difference between logits and the upsampled output of their layer, in standard deviations of the logits."""
 WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "nearest"},
     {"mode": "bilinear", "align_corners": False},
     {"mode": "bilinear", "align_corners": True},
     {"mode": "bicubic", "align_corners": False},
 )
-"""Ways to enlarge logits to the size of the image."""
+"""Methods to upsample logits to the size of the image."""
 MEETING = 8
 """The number of rows used to find layers that depend on all inputs."""
 LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.Conv2d"
-"""Types of modules in exported programs."""
+"""Module types in exported programs."""
 PLACES = 1024
 PROJECTIONS = 4
 _FINGERPRINTS: WeakKeyDictionary[nn.Module, tuple[Any, list[float] | None]] = WeakKeyDictionary()
 
 
 class TorchRunner(Runner):
-    """Runs a torch module, which is neither moved nor changed.
+    """Run a torch module without moving or changing it.
 
     Args:
-        model: A module, also inside DataParallel or `torch.compile`, or an exported program.
+        model: A module, possibly inside DataParallel or `torch.compile`, or an exported program.
         device: The device of the inputs; None for that of the model.
 
     Raises:
-        Problem: The model is not a module, or not on this device.
+        Problem: The model is not a module, or is not on this device.
     """
 
     def __init__(self, model: Any, device: torch.device | str | None = None) -> None:
@@ -69,7 +69,7 @@ class TorchRunner(Runner):
             model = exported_module(model)
         self.module = unwrap(model)
         self.device = input_device(self.module, device)
-        self._made: nn.Module | None = None  # the layer that makes the logits of pixels, once it was searched for
+        self._made: nn.Module | None = None  # the layer that computes per-pixel logits, after a search
         self.fixed: int | None = getattr(self.module, "fixed_batch", None)
         self._dtype = next((p.dtype for p in self.module.parameters() if p.dtype in _FLOATS), None)
         self._parameters = forward_parameters(original(self.module))
@@ -77,12 +77,12 @@ class TorchRunner(Runner):
         self.inputs = [InputSpec(name) for name, one in self._parameters.items() if one.kind not in several]
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of `forward`, as tensors of the model's floating-point type on its device."""
+        """Return the arguments of `forward`, as tensors with the model's floating-point type and device."""
         args, kwargs = self._arguments(inputs, number)
         return self._move(args), self._move(kwargs)
 
     def as_array(self, values: Any, name: str = "data") -> Tensor:
-        """Return values as a tensor on the same device."""
+        """Convert values to a tensor, without moving them."""
         return to_tensor(values, name).detach()
 
     def peeking(self) -> AbstractContextManager[None]:
@@ -109,7 +109,7 @@ class TorchRunner(Runner):
                 logits = _before(recorder, values)
                 if not checked:
                     checked = True
-                    if logits is values:  # what enters a sigmoid may well lie in [0, 1]
+                    if logits is values:  # the input of a sigmoid may lie in [0, 1]
                         check_logits(logits)
                 found = recorder.take(logits)
             finally:
@@ -121,10 +121,10 @@ class TorchRunner(Runner):
                 maker = self._maker(batch, logits, recorder.hooks[heads[0]].only)  # pyright: ignore
                 if maker is not None:
                     recorder.hooks[heads[0]].only = self._made = maker  # pyright: ignore
-                    del values, logits, found  # those of two passes would exist at once
+                    del values, logits, found  # otherwise those of two passes would be in memory
                     return run(batch)
             settled = True
-            narrow = logits.element_size() < 4 and logits.ndim <= 2  # others are cast block by block: they are large
+            narrow = logits.element_size() < 4 and logits.ndim <= 2  # larger ones are cast block by block
             logits = logits.float() if narrow else logits
             return Pass(logits[:rows], {key: values[:rows] for key, values in found.items()})
 
@@ -136,7 +136,7 @@ class TorchRunner(Runner):
         with untouched(self.module, eager=False):
             try:
                 return tuple(self._values(self._first(batch, 2)).shape)
-            except Problem:  # a traced model may take only the rows that it was traced with
+            except Problem:  # a traced model may only accept the batch size of its trace
                 return tuple(self._values(batch).shape)
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
@@ -157,7 +157,7 @@ class TorchRunner(Runner):
             for name in names[part]
         ]
         weighted = [one for part, one in found if any(True for _ in part.parameters(recurse=False))]
-        if weighted and weighted[-1].spatial:  # no weights come later, so these are logits of every position
+        if weighted and weighted[-1].spatial:  # no weights follow, so these are per-position logits
             axis = {4: 1, 3: 2}
             found = [
                 (part, one) for part, one in found if not one.spatial or one.shape[axis[len(one.shape)]] != classes
@@ -195,7 +195,7 @@ class TorchRunner(Runner):
         return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the input of the linear layer, or of the convolution for (N, C, H, W); None if the model has none."""
+        """Return the input of the last linear layer or, for (N, C, H, W), convolution; None if there is none."""
         single = all(size == 1 for size in output[2:])
         kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
         if not any(isinstance(module, kind) for module in self.module.modules()):
@@ -205,9 +205,9 @@ class TorchRunner(Runner):
     def fingerprint(self) -> list[float] | None:
         """Return numbers that identify the weights, cached until a parameter changes.
 
-        They are the number of weights, their Euclidean norm, four projections on fixed directions divided by the norm,
-        and 1 if weights are in half precision. Projections of two networks trained independently differ by about 1.
-        Parameters are folded into rows of 1,024 numbers first, so their names and order do not matter.
+        They are the number of weights, their Euclidean norm, four normalised projections onto fixed directions,
+        and 1 if weights are in half precision. Projections of independently trained networks differ by about 1.
+        Parameters are first folded into rows of 1,024 values, so their names and order do not matter.
         """
         return fingerprint(self.module)
 
@@ -258,7 +258,7 @@ class TorchRunner(Runner):
         return value
 
     def _first(self, batch: Batch, rows: int) -> Batch:
-        """Return the first rows, or the batch repeated to the number of rows that the model takes."""
+        """Return the first rows, or the batch repeated to the fixed batch size of the model."""
         if self.fixed is None or batch.rows > self.fixed:
             return batch.first(rows)
         index = np.arange(self.fixed) % batch.rows
@@ -282,10 +282,10 @@ class TorchRunner(Runner):
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
-        """Return the convolution that makes the logits (N, C, H, W) if it is not `last`, the last one called.
+        """Return the convolution that computes the logits (N, C, H, W) if it is not `last`, the last one called.
 
         Raises:
-            Problem: Several layers could, and their outputs do not show the right one.
+            Problem: The layer is ambiguous.
         """
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
@@ -325,15 +325,15 @@ class TorchRunner(Runner):
 def exported_module(program: ExportedProgram) -> nn.Module:
     """Return the program with its modules called by name, or as one flat graph if torch cannot restore them.
 
-    `program.module()` runs the same operations, but calls no submodule, so that hooks see nothing of it. Linear layers
-    and convolutions become `nn.Linear` and `nn.Conv2d` again, by which features are found. All parameters are those of
-    the program. The attribute `fixed_batch` of the module is the number of rows that it takes, or None for any number.
+    `program.module()` runs the same operations, but calls no submodules, so hooks do not fire. Linear layers
+    and convolutions become `nn.Linear` and `nn.Conv2d` again, which the search for features needs. All parameters are
+    those of the program. The attribute `fixed_batch` of the module is its fixed batch size, or None for any size.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of its own use of what it deprecates
+            warnings.simplefilter("ignore")  # torch triggers its own deprecation warnings
             module = unflatten(program)
-    except Exception:  # torch raises whatever it meets in graphs that it cannot split
+    except Exception:  # torch may raise anything for graphs that it cannot split
         module = program.module()
     else:
         for name, part in [*module.named_modules(remove_duplicate=False)]:
@@ -348,7 +348,7 @@ def exported_module(program: ExportedProgram) -> nn.Module:
 
 
 def _layer(part: nn.Module) -> nn.Linear | nn.Conv2d | None:
-    """Return the linear layer or convolution that a piece of graph was exported from; None for anything else."""
+    """Return the linear layer or convolution that a subgraph was exported from; None for anything else."""
     graph: Any = getattr(part, "graph", None)
     kind = getattr(part, "_ty", None)
     parameters = dict(part.named_parameters())
@@ -410,7 +410,7 @@ def input_device(model: nn.Module, device: torch.device | str | None) -> torch.d
 
 
 def as_device(name: str, value: torch.device | str) -> torch.device:
-    """Return the device that an argument names."""
+    """Return the device named by an argument."""
     try:
         return torch.device(value)
     except (RuntimeError, TypeError):
@@ -418,19 +418,19 @@ def as_device(name: str, value: torch.device | str) -> torch.device:
 
 
 def to_tensor(values: Any, name: str = "data") -> Tensor:
-    """Return `values` as a tensor; read-only memory and negative strides are copied."""
+    """Convert `values` to a tensor; read-only memory and negative strides are copied."""
     if isinstance(values, Tensor):
         return values
     array = as_numbers(values, name)
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     if array.dtype.itemsize > 8 and array.dtype.kind == "f":
-        array = array.astype(np.float64)  # torch has no longer ones
+        array = array.astype(np.float64)  # torch has no wider floats
     return torch.as_tensor(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
 def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of the model's forward by name; none for a scripted module."""
+    """Return the parameters of the model's forward by name; empty for a scripted module."""
     try:
         return inspect.signature(model.forward).parameters
     except (TypeError, ValueError):  # a scripted module has no Python signature
@@ -447,7 +447,7 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
     """Call the model.
 
     Raises:
-        Problem: torch cannot run the model on these inputs. Errors that the model raises itself, and those of memory,
+        Problem: torch cannot run the model on these inputs. Errors raised by the model itself and memory errors
             are passed on.
     """
     try:
@@ -463,7 +463,7 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
 
 
 def _is_explicit(error: BaseException) -> bool:
-    """Return True if a `raise` statement outside torch raised the error, such as a check in the model."""
+    """Return True if the error comes from a `raise` statement outside torch, such as a check in the model."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return (last.line or "").startswith("raise ") and not last.filename.startswith(_TORCH)
 
@@ -514,13 +514,13 @@ def _candidate(name: str, part: nn.Module, shape: tuple[int, ...], classes: int)
 
 
 def _tensors(batch: Batch) -> list[Any]:
-    """Return the positions and names of the inputs that have rows."""
+    """Return the positions and names of the inputs with rows."""
     given = {**dict(enumerate(batch.args)), **batch.kwargs}
     return [key for key, one in given.items() if isinstance(one, Tensor) and one.ndim]
 
 
 def _before(recorder: Recorder, values: Tensor) -> Tensor:
-    """Return the input of the softmax or sigmoid module that made the values, or the values themselves."""
+    """Return the input of the softmax or sigmoid module that computed the values, or the values themselves."""
     last = recorder.ending()
     if last is None or last.entered.numel() != values.numel() or not is_output(last.output, values):
         return values
@@ -529,19 +529,19 @@ def _before(recorder: Recorder, values: Tensor) -> Tensor:
 
 
 def _ends(name: str, entered: Tensor, values: Tensor) -> bool:
-    """Return True if a function over the axis of the classes makes the values."""
+    """Return True if the named function over the class axis computes the values."""
     made = torch.sigmoid(entered) if name == "Sigmoid" else torch.softmax(entered, class_axis(entered))
     return torch.allclose(made.log() if name == "LogSoftmax" else made, values, rtol=1e-2, atol=1e-3)
 
 
 def _few(values: Tensor) -> Tensor:
-    """Return a part of the values in double precision, for checks."""
+    """Return some of the values in double precision, for checks."""
     parts = {3: (slice(2), slice(32)), 4: (slice(1), slice(None), slice(CORNER), slice(CORNER))}
     return values[parts.get(values.ndim, slice(CORNER))].double().cpu()
 
 
 def check_logits(values: Tensor) -> None:
-    """Raise if logits look like probabilities, as of a model that ends in a function and not in a module."""
+    """Raise if logits look like probabilities, as for a model that ends in a function instead of a module."""
     few = _few(values)
     few = few.flatten(1) if few.ndim > 2 and all(size == 1 for size in few.shape[2:]) else few
     check_single(few)
@@ -551,7 +551,7 @@ def check_logits(values: Tensor) -> None:
 
 
 def _difference(output: Tensor, logits: Tensor) -> float:
-    """Return the distance between an enlarged output and the logits, in standard deviations of the logits."""
+    """Return the distance between an upsampled output and the logits, in standard deviations of the logits."""
     if output.ndim != 4 or output.shape[:2] != logits.shape[:2]:
         return float("inf")
     scaled = (nn.functional.interpolate(output.float(), size=logits.shape[2:], **way) for way in WAYS)
@@ -565,7 +565,7 @@ def _has_values(values: Tensor) -> bool:
 
 
 def fingerprint(model: nn.Module) -> list[float] | None:
-    """Return the numbers of `TorchRunner.fingerprint`, also for a module that cannot run yet."""
+    """Return the numbers of `TorchRunner.fingerprint`, even for a module that cannot run yet."""
     module = original(model)
     state = [(id(one), one.data_ptr(), one._version) for one in module.parameters() if _has_values(one)]
     if module not in _FINGERPRINTS or _FINGERPRINTS[module][0] != state:

@@ -23,8 +23,8 @@ class Classes(Task):
     """One class per input, from logits (N, C), or from one logit (N, 1) of a binary model.
 
     Args:
-        raw: Take the output of the model for logits, even if it looks like probabilities. Otherwise what enters a
-            softmax or a sigmoid at its end is read, and probabilities whose logits are hidden are refused.
+        raw: Treat the output of the model as logits, even if it looks like probabilities. Otherwise the input of a
+            final softmax or sigmoid is read, and probabilities whose logits cannot be found raise an error.
     """
 
     name: ClassVar[str] = "classes"
@@ -40,7 +40,7 @@ class Classes(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for (N, C) and (N, C, 1, 1) with labels (N,) or none, and for one logit with labels."""
+        """Return True for (N, C) and (N, C, 1, 1) with labels (N,) or none, and for a single logit with labels."""
         if labels is not None and len(squeezed(labels).shape) != 1:
             return False
         several = len(output) > 1 and output[1] > 1
@@ -60,13 +60,13 @@ class Classes(Task):
 
 @dataclass(frozen=True)
 class Labels(Task):
-    """L labels per input, from logits (N, L) for a sigmoid each, and labels (N, L) of 0 and 1.
+    """L labels per input, from logits (N, L), one sigmoid each, and binary labels (N, L).
 
     The rows are N * L predictions of a one-logit classifier, input by input. Their features are those of the input, the
     label as a one-hot vector, and its logit.
 
     Args:
-        raw: Take the output of the model for logits, even if it looks like probabilities.
+        raw: Treat the output of the model as logits, even if it looks like probabilities.
     """
 
     name: ClassVar[str] = "labels"
@@ -80,7 +80,7 @@ class Labels(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for labels of 0 and 1 in the shape of the output, with several columns."""
+        """Return True for binary labels with the shape of the output and several columns."""
         if labels is None or len(output) < 2 or any(size != 1 for size in output[2:]):
             return False
         return tuple(labels.shape[1:]) == output[1:2] and output[1] > 1 and zeros_and_ones(labels)
@@ -120,7 +120,7 @@ class Labels(Task):
             and count * names >= 3 * SURE
             and bool(xp.all((part.logits >= 0) & (part.logits <= 1)))
         ):
-            hint = REMEDY.replace("Classes", "Labels")  # otherwise every label of every input would be predicted
+            hint = REMEDY.replace("Classes", "Labels")  # otherwise every label would be predicted for every input
             raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
         device = compat.device(part.logits)
         logits = xp.reshape(part.logits, (-1, 1))
@@ -163,7 +163,7 @@ class Numbers(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for floating-point targets of the shape of the output that are not all 0 or 1."""
+        """Return True for floating-point targets with the shape of the output that are not all 0 or 1."""
         columns = output[1] if len(output) > 1 else 1
         if len(output) == 0 or any(size != 1 for size in output[2:]):
             return False
@@ -198,7 +198,7 @@ class Numbers(Task):
         return squeezed(outputs.logits)
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return prediction, scale, interval and target of every number; an index follows the names of several."""
+        """Return prediction, scale, interval and target of every number; names are indexed if there are several."""
         outputs = scored.outputs
         if outputs is None or not hasattr(scorer, "scales"):
             named = {"predicted": "prediction"}
@@ -223,7 +223,7 @@ class Numbers(Task):
 
 
 def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:
-    """Warn about classes without labels, as in the first part of data sorted by class."""
+    """Warn about classes without labels, as at the start of data sorted by class."""
     classes = max(2, columns)
     missing = sorted(set(range(classes)) - set(np.unique(to_numpy(labels)).astype(int).tolist()))
     if missing:

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 WAITING = 2**22
-"""Bytes that wait on the device of the model: a few large copies from a GPU are faster than many small ones."""
+"""Bytes buffered on the device of the model: a few large copies from a GPU are faster than many small ones."""
 MOST_WAITING = 256
-"""The largest number of batches that wait, which limits the overhead of small ones."""
+"""The maximum number of buffered batches, which limits the overhead of small ones."""
 LOOK = 8
-"""Items of a dataset that are loaded to find the task; of arrays, a batch of the usual size."""
+"""Dataset items loaded to find the task; for arrays, a batch of the usual size is used."""
 NO_DATA = "is the dataset empty, or the iterator used up?"
 
 
 class Start(NamedTuple):
-    """A model and data that are ready to be read."""
+    """An open model and its data."""
 
     runner: Runner
     source: Source
@@ -51,7 +51,7 @@ class Start(NamedTuple):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
-        """Return a context in which passes run, also over views of the inputs."""
+        """Return a context in which passes run, including passes over views."""
         views = {key: view for key, view in read.items() if isinstance(view, View)}
         plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
         with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
@@ -86,12 +86,12 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
-    """Return what to read by the keys "features" and "layer:..."; no features if no layer makes the logits.
+    """Return the readings by the keys "features" and "layer:..."; no features if no layer computes the logits.
 
     Args:
         start: The model and the data.
-        features: None for the input of the layer that makes the logits; a name; False for none.
-        layers: Names of further layers, or what else a scorer reads: views, or a copy of the second half of a model.
+        features: None for the input of the layer that computes the logits; a name; False for none.
+        layers: Names of further layers, or other readings of a scorer: views, or a copy of the second half of a model.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -121,7 +121,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
-    """Yield the parts of the passes over all batches; drop each part before requesting the next one."""
+    """Yield the parts of all batches; drop each part before requesting the next one."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
@@ -145,12 +145,12 @@ def collect(
     """Run a trained model once over data and return its logits, features and labels, one row per prediction.
 
     The model is left unchanged, even after an error or an interrupt: modes, hooks, buffers and the random states of
-    Python, NumPy and torch are restored. What enters a softmax or a sigmoid at the end of the model is read as logits.
+    Python, NumPy and torch are restored. The input of a final softmax or sigmoid is read as logits.
 
-    Features of one prediction per input are averaged to (N, D): maps over space, tokens over the sequence. Inputs are
-    cast to the floating-point type of the model, and half precision is stored as float32. NaN is kept; scorers name the
-    row. If a named module is called several times, the last call counts. Compiled models run uncompiled while features
-    are recorded.
+    For one prediction per input, features are averaged to (N, D): maps over space, tokens over the sequence. Inputs are
+    cast to the floating-point type of the model, and half precision is stored as float32. NaN is kept; scorers report
+    the row. If a named module is called several times, the last call counts. Compiled models run uncompiled while
+    features are recorded.
 
     Outputs of torch modules, and all tokens and pixels, are torch tensors; others are NumPy arrays.
 
@@ -158,16 +158,16 @@ def collect(
         model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
             `.onnx` file, or `qipf.OnnxModel`), an estimator of scikit-learn, XGBoost or LightGBM, or a function of
             arrays, such as a JAX function or a Keras model.
-        data: An array, (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches in one of
+        data: An array, (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches in any of
             these forms. Two arrays in a tuple are inputs and labels; in a list they are two batches of inputs. Several
             inputs are a tuple or a dict: ((a, b), labels), or ((a, b), None) without labels. The keys of a dict are the
             arguments of `forward`; a single input may have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
-            `qipf.tasks.Pixels(tile=512)`; None finds it from the shapes of output and labels.
-        features: None for the input of the layer that makes the logits, if there is one; the name of a module or tensor
-            for its output; False for none.
+            `qipf.tasks.Pixels(tile=512)`; None to infer it from the shapes of output and labels.
+        features: None for the input of the layer that computes the logits, if there is one; the name of a module or
+            tensor for its output; False for none.
         layers: Names of further modules or tensors, for `Outputs.layers`.
-        most: The largest number of tokens or pixels, a random sample; None for all tokens, and for
+        most: The maximum number of tokens or pixels, drawn at random; None for all tokens, and for
             `qipf.tasks.Pixels.per_image` pixels.
         seed: The seed of the sample.
         device: The device of the inputs; None for that of the model.
@@ -179,7 +179,7 @@ def collect(
         The outputs, in the order of the data.
 
     Raises:
-        Problem: The model, the data, a name or a label does not fit.
+        Problem: The model, the data, a name or a label is invalid.
     """
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
     return collect_from(start, features, layers, most=most, seed=seed, store=store, progress=progress)
@@ -202,7 +202,7 @@ def collect_from(
 def gather(
     task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
-    """Return the rows that a task samples from parts, and the index of each input in the user's data.
+    """Return the rows that a task samples from parts, with the index of each input in the user's data.
 
     The arguments from `store` on are those of `Columns`.
     """
@@ -219,7 +219,7 @@ def gathered(
     """Yield the rows of `gather` in blocks of whole batches with about `limit` numbers."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
-    with closing(found):  # so that an error here leaves the model as it was found at once
+    with closing(found):  # so that an error here restores the model immediately
         for part in found:
             if part.batch is not batch:
                 if kept.size >= limit:
@@ -229,7 +229,7 @@ def gathered(
                 labels = task.check(batch, tuple(part.logits.shape))
                 numbers.extend(batch.numbers)
             kept.append(task.sample(part, labels, draw), first, batch)
-            del part  # the logits of two passes would exist at once
+            del part  # otherwise the logits of two passes would be in memory
     if numbers:
         yield kept.finish(task), numbers
 
@@ -247,19 +247,19 @@ def collect_augmented(
     trial: ViewTrial | None = None,
     progress: bool = True,
 ) -> Outputs:
-    """Return the rows of every input and of its perturbed copies.
+    """Return the rows of all inputs and their perturbed copies.
 
     Args:
         start: The model and labelled data.
         spec: The features of the head; a layer of the outputs for classes, their features for other tasks.
         draws: Perturbed copies per input.
-        perturb: Whether to use the built-in perturbations of `qipf.tasks.perturb`.
-        own: Functions of the user that perturb inputs.
-        size: The largest number of inputs.
-        memory: The largest size of the rows in bytes. If the data needs more, a random sample of arrays and datasets
-            is used, and the first inputs of loaders. Data of unknown length may take twice as much while it is read.
+        perturb: Use the built-in perturbations of `qipf.tasks.perturb`.
+        own: User functions that perturb inputs.
+        size: The maximum number of inputs.
+        memory: The maximum size of the rows in bytes. If the data needs more, a random sample of arrays and datasets
+            is used, or the first inputs of loaders. Data of unknown length may need twice as much while it is read.
         seed: The seed of the sample and of the perturbations.
-        trial: Tries views of some inputs, if they are images.
+        trial: Tests views on some inputs, if they are images.
         progress: Show a progress bar.
 
     Returns:
@@ -267,7 +267,7 @@ def collect_augmented(
         `groups` and `positions`; copy 0 is the input itself.
 
     Raises:
-        Problem: There is no data, there are no labels, or the inputs cannot be perturbed.
+        Problem: Data or labels are missing, or the inputs cannot be perturbed.
     """
     import torch
 
@@ -303,7 +303,7 @@ def collect_augmented(
                         if best:
                             _check_features(part, spec)
                         yield part
-                        del part  # the logits of two passes would exist at once
+                        del part  # otherwise the logits of two passes would be in memory
 
         expected = None if source.rows is None else copies * source.rows
         draw, store = Draw(seed), None if best else "cpu"
@@ -322,7 +322,7 @@ def collect_augmented(
 
 
 def _bytes_per_input(task: Task, part: Part, half: bool) -> int:
-    """Return the size of the rows of one input and their labels in bytes."""
+    """Return the size in bytes of the rows and labels of one input."""
     rows = task.sample(part, None, Draw(0))
     floats = [rows.logits, *(one for one in (rows.features, *rows.layers.values()) if one is not None)]
     width = sum(one.shape[1] for one in floats) + (0 if rows.summary is None else 8)
@@ -347,9 +347,9 @@ class Columns:
     """Named columns of rows that grow batch by batch.
 
     Args:
-        store: The device of columns of torch; None to keep theirs.
-        inputs: The number of inputs, if each has the same number of rows, to allocate buffers once.
-        half: Keep floating-point numbers in bfloat16, as columns of torch.
+        store: The device of torch columns; None to keep their own.
+        inputs: The number of inputs, to allocate buffers once if each has the same number of rows.
+        half: Store floating-point values in bfloat16, as torch columns.
     """
 
     def __init__(self, store: Any, inputs: int | None, half: bool) -> None:
@@ -358,10 +358,10 @@ class Columns:
         self._waiting: list[dict[str, Array]] = []
         self._bytes = self._seen = 0
         self.size = 0
-        """The number of appended numbers."""
+        """The number of appended values."""
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
-        """Append the rows of a batch, or of a part of it, before which there are `first` inputs."""
+        """Append the rows of a batch, or of a part of it, starting at input `first`."""
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
@@ -415,14 +415,14 @@ class Columns:
 
 
 class _Rows:
-    """Rows in one buffer, which is allocated once if their number is known."""
+    """Rows in one buffer, allocated once if their number is known."""
 
     def __init__(self, name: str, expected: int) -> None:
         self._name, self._expected, self._count = name, expected, 0
         self._buffer: Any = None
 
     def append(self, values: Array) -> None:
-        """Append a copy of `values` to the rows so far."""
+        """Append a copy of `values` to the buffer."""
         xp, stop = namespace(values), self._count + values.shape[0]
         if self._buffer is None:
             self._buffer = self._empty(xp, max(self._expected, stop), values)
@@ -437,7 +437,7 @@ class _Rows:
         self._count = stop
 
     def finish(self) -> Array:
-        """Return the rows in a buffer of exactly their size."""
+        """Return the rows, trimmed to their number."""
         full = self._buffer.shape[0] == self._count
         return self._buffer if full else namespace(self._buffer).asarray(self._buffer[: self._count], copy=True)
 
@@ -454,6 +454,6 @@ def _flat(rows: Outputs) -> dict[str, Array]:
 
 
 def _device(store: Any) -> torch.device:
-    from qipf.runners.torch import as_device  # there are tensors, so that torch is there
+    from qipf.runners.torch import as_device  # there are tensors, so torch is installed
 
     return as_device("store", store)

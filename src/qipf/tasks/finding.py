@@ -14,14 +14,14 @@ from qipf.tasks.task import FORMS, Task
 from qipf.tasks.tokens import Tokens
 
 TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Labels, Tokens, Pixels, Numbers)}
-"""Every task by its name."""
+"""All tasks by name."""
 
 
 def make_task(task: Task | str | Mapping[str, Any]) -> Task:
     """Return a task from its name or from `Task.noted`; a task is returned unchanged.
 
     Raises:
-        Problem: There is no such task or option.
+        Problem: The task or option is unknown.
     """
     if isinstance(task, Task):
         return task
@@ -45,9 +45,9 @@ def find_task(
     """Return the requested task, or the one that fits the output and the labels of the first batch.
 
     Args:
-        output: The shape of the output, or a function that returns it, called only if the labels do not decide.
+        output: The shape of the output, or a function that returns it, called only if the labels are not sufficient.
         labels: The labels of the batch, or None.
-        task: A task or its name; None to find it.
+        task: A task or its name; None to infer it.
 
     Raises:
         Problem: The data fits no task, or labels are one-hot, which is ambiguous.

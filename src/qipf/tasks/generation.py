@@ -1,4 +1,4 @@
-"""The uncertainty of every token that a language model generates, recorded while it generates."""
+"""Record the uncertainty of every token while a language model generates it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from qipf.tasks.vocabulary import summarise_logits
 
 
 class GenerationWatch:
-    """A logits processor for `generate` that changes nothing and records numbers about each token.
+    """A logits processor for `generate` that records a summary of each token without changing the logits.
 
-    Pass it first: `model.generate(ids, logits_processor=[watch])` of Hugging Face, or call `watch(ids, logits)` once
+    Pass it first: `model.generate(ids, logits_processor=[watch])` in Hugging Face, or call `watch(ids, logits)` once
     per step in your own loop. Then `watch.tokens(sequences)` returns the generated tokens. Beam search reorders
-    sequences from step to step and is refused.
+    sequences between steps and is not supported.
 
     Args:
-        top: How many of the largest logits of each token to keep, 2 or more.
+        top: The number of largest logits to keep per token, at least 2.
     """
 
     def __init__(self, top: int = 2) -> None:
@@ -33,7 +33,7 @@ class GenerationWatch:
         self._start = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
-        """Remember one step: the ids (N, t) so far and the logits (N, V) of the next token, which are returned."""
+        """Record one step: the ids (N, t) so far and the logits (N, V) of the next token, which are returned."""
         if scores.ndim != 2 or input_ids.ndim != 2 or len(input_ids) != len(scores):
             raise ValueError(
                 f"expected ids (N, t) and logits (N, V), got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
@@ -55,13 +55,13 @@ class GenerationWatch:
         return scores
 
     def tokens(self, sequences: Tensor, *, end: int | None = None) -> Outputs:
-        """Return the generated tokens, step by step and in each step sequence by sequence.
+        """Return the generated tokens, ordered by step and then by sequence.
 
-        `labels` are the tokens that were generated; sampling may choose other tokens than those predicted.
+        `labels` are the tokens that were generated; with sampling, they may differ from the predicted ones.
 
         Args:
-            sequences: (N, T) what `generate` returned: the prompt and the generated tokens.
-            end: The token that ends a sequence; what follows the first of them after the prompt is left out.
+            sequences: (N, T) the result of `generate`: the prompt and the generated tokens.
+            end: The token that ends a sequence; tokens after its first occurrence behind the prompt are left out.
         """
         if self._ids is None:
             raise RuntimeError("nothing was generated; pass this watch as a logits processor first")

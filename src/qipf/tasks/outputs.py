@@ -20,11 +20,11 @@ PROBABILITIES = (
     "numpy.log(numpy.clip(p, 1e-7, 1)), for one column numpy.log(p / (1 - p))"
 )
 Method = Literal["mean", "max", "sum"]
-"""Ways to summarise several numbers."""
+"""Methods to summarise several numbers."""
 
 
 class TokenSummary(NamedTuple):
-    """The numbers kept of the logits of a token, in float32 or wider.
+    """Summary statistics of the logits of a token, in float32 or wider.
 
     With the logits z, their largest value m, and r, the sum of exp(z_j - m) over all but the predicted token, the
     probability of the predicted token is 1 / (1 + r).
@@ -37,7 +37,7 @@ class TokenSummary(NamedTuple):
     log_rest: Array
     """log r: the log odds against the predicted token, (M,)."""
     log_sum: Array
-    """The logarithm of the sum of exponentials of all logits, (M,)."""
+    """The log-sum-exp of all logits, (M,)."""
     entropy: Array
     """The entropy of the softmax in nats, (M,)."""
     log_label: Array | None
@@ -46,11 +46,11 @@ class TokenSummary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Logits, features and labels of M predictions, as arrays of any library.
+    """Logits, features and labels of M predictions, as arrays of any supported library.
 
-    One column of logits is a binary model (the prediction is `logit > 0`) if the labels are integers, booleans or all
-    0.0 or 1.0. It is a regression if the labels are other floating-point numbers, or absent. Floating-point labels
-    (M, k) belong to a regression with k outputs. Probabilities instead of logits trigger a warning.
+    A single column of logits belongs to a binary model (the prediction is `logit > 0`) if the labels are integers,
+    booleans or all 0.0 or 1.0. It is a regression if the labels are other floating-point numbers, or absent.
+    Floating-point labels (M, k) belong to a regression with k outputs. Probabilities instead of logits cause a warning.
 
     Attributes:
         logits: (M, C) values before the softmax, (M, 1) for a binary model, or the predictions of a regression. For
@@ -62,9 +62,9 @@ class Outputs:
         groups: (M,) the index of the input of each row; None if row i is input i.
         positions: (M,) the position of each row within its input: the index of the label, the position of the logits
             in a text, or y * W + x in an image; None if each input has one row.
-        summary: For tokens, the numbers kept of the logits.
+        summary: For tokens, summary statistics of the logits.
         task: "classes", "labels", "tokens", "pixels" or "numbers".
-        inputs: The number of inputs, with those that have no row; None for one input per row.
+        inputs: The number of inputs, including those without rows; None for one input per row.
     """
 
     logits: Array
@@ -104,7 +104,7 @@ class Outputs:
 
     @classmethod
     def unchecked(cls, logits: Array, **fields: Any) -> Outputs:
-        """Return outputs without checks, for traced graphs and for blocks of checked outputs."""
+        """Build outputs without checks, for traced graphs and for blocks of checked outputs."""
         outputs = object.__new__(cls)
         empty = {"features": None, "labels": None, "layers": {}, "groups": None, "positions": None}
         outputs.__dict__.update({**empty, "summary": None, "task": "", "inputs": None, "logits": logits, **fields})
@@ -153,7 +153,7 @@ class Outputs:
         return f"Outputs({shapes}, task={self.task!r})"
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
-        """Return the rows of an integer (one row), a slice, a boolean mask or an array of row indices."""
+        """Return the rows selected by an integer (one row), a slice, a boolean mask or an array of indices."""
         if isinstance(index, slice) and (index.step is None or index.step > 0):
             return self._map(lambda values: values[index, ...])
         chosen: Any = index  # a slice with a negative step, which torch does not support
@@ -186,7 +186,7 @@ class Outputs:
         """(M,) integer class of the largest logit; for a one-logit model, 1 if the logit is above 0.
 
         Raises:
-            Problem: This is a regression, which predicts no class.
+            Problem: The outputs are those of a regression.
         """
         if self.regression:
             raise Problem(
@@ -212,11 +212,11 @@ class Outputs:
         return predicted == labels
 
     def numpy(self) -> Outputs:
-        """Return the outputs as NumPy arrays."""
+        """Convert all arrays to NumPy."""
         return self._map(to_numpy)
 
     def to(self, device: Any) -> Outputs:
-        """Return the outputs on another device of their library, in single precision if it has no double."""
+        """Move all arrays to a device, in single precision if it does not support double."""
 
         def move(values: Array) -> Array:
             xp = namespace(values)
@@ -231,10 +231,10 @@ class Scored:
     """The scores of one batch, in the shape of its predictions: (n,), (n, L), (n, T) or (n, H, W).
 
     Attributes:
-        uncertainty: Higher means less sure; NaN for masked tokens.
+        uncertainty: Higher means less certain; NaN for masked tokens.
         predicted: The predictions: classes, 0 or 1, tokens, or numbers.
         labels: The true classes or targets, or None.
-        counted: True if the prediction exists and its label, if there are labels, counts.
+        counted: True if the prediction exists and its label, if any, is not ignored.
         numbers: The index of each input in the user's data.
         outputs: The scored outputs, for classes, labels and numbers.
     """
@@ -251,13 +251,13 @@ class Scored:
 
     @property
     def correct(self) -> Array:
-        """True if a prediction equals its label; valid if `counted`."""
+        """True if a prediction equals its label; valid only if `counted`."""
         if self.labels is None:
             raise Problem("data", "there are no labels, so errors are unknown", hint="score data with labels")
         return self.predicted == self.labels
 
     def per_input(self, how: Method = "mean") -> np.ndarray:
-        """Summarise the uncertainty of each input, (n,), over the predictions that count."""
+        """Summarise the uncertainty of each input, (n,), over the counted predictions."""
         counted = to_numpy(self.counted)
         inputs = np.arange(len(self)).reshape(-1, *(1 for _ in counted.shape[1:]))
         return summarise(self.uncertainty, np.where(counted, inputs, -1), len(self), how)
@@ -268,7 +268,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
 
     Args:
         values: One number per prediction, of any shape.
-        groups: The group of each prediction, integers from 0, in the same shape. Negative ones are left out.
+        groups: The group of each prediction, integers from 0, in the same shape. Negative ones are ignored.
         count: The number of groups; None for the largest value in `groups` plus one.
         how: "mean", "max" or "sum".
     """
@@ -297,7 +297,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
 
 
 def predicted_classes(logits: Array) -> Array:
-    """Return the class of the largest of (N, C) logits, (N,) integers; for one logit, 1 if it is above 0."""
+    """Return the class with the largest logit, (N,) integers; for a single logit, 1 if it is positive."""
     xp = namespace(logits)
     if logits.shape[1] == 1:
         return xp.astype(logits[:, 0] > 0, xp.int64)
@@ -341,7 +341,7 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
         return
     values = to_numpy(labels)
     integral = values.dtype.kind in "biu"
-    bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is bad as well
+    bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is also invalid
     if integral and not bad.any():
         return
     row = int(np.argmax(bad))
@@ -361,18 +361,18 @@ def as_classes(labels: Array, columns: int) -> Array:
 
 
 def zeros_and_ones(labels: Array) -> bool:
-    """Return True if there are labels and each is 0 or 1, of any type; False while a graph is traced."""
+    """Return True if there are labels and all are 0 or 1; False while a graph is traced."""
     if 0 in labels.shape or is_traced(labels):
         return False
     return bool(namespace(labels).all((labels == 0) | (labels == 1)))
 
 
 def look_like_probabilities(logits: Array, binary: bool) -> bool:
-    """Return True if the first rows are non-negative and sum to one; for one logit, if all of them lie in [0, 1].
+    """Return True if the first rows are non-negative and sum to one; for a single logit, if all values lie in [0, 1].
 
     Args:
         logits: (N, C).
-        binary: True if one column belongs to a classifier. A few logits may lie in [0, 1] by chance, so it needs ten.
+        binary: True if a single column belongs to a classifier. At least ten logits are needed to rule out chance.
     """
     rows, columns = logits.shape
     if is_traced(logits) or rows == 0 or (columns == 1 and (not binary or rows < SURE)):
@@ -384,7 +384,7 @@ def look_like_probabilities(logits: Array, binary: bool) -> bool:
 
 
 def _task_of(outputs: Outputs) -> str:
-    """Return the task of rows from their shapes and types."""
+    """Infer the task from shapes and types."""
     labels = outputs.labels
     if labels is not None and len(labels.shape) == 2:
         return "numbers"
@@ -395,7 +395,7 @@ def _task_of(outputs: Outputs) -> str:
 
 
 def _check_columns(labels: Array, columns: int, task: str) -> None:
-    """Raise Problem unless labels of several dimensions are the targets of a regression with several outputs."""
+    """Raise Problem unless multi-dimensional labels are the targets of a multi-output regression."""
     shape = tuple(labels.shape)
     found = f"{kind_of(labels)} for logits with {columns} column{'s' if columns > 1 else ''}"
     if len(shape) == 2 and shape[1] == 1:
@@ -412,7 +412,7 @@ def _check_columns(labels: Array, columns: int, task: str) -> None:
 
 
 def kind_of(labels: Array) -> str:
-    """Return the type and shape of labels for a message; a batch has only some of the rows, so these are "N"."""
+    """Describe the type and shape of labels, with "N" for the number of rows."""
     sizes = ", ".join(["N", *map(str, labels.shape[1:])])
     return f"{str(labels.dtype).removeprefix('torch.')} of shape ({sizes}{',' if len(labels.shape) == 1 else ''})"
 
@@ -426,5 +426,5 @@ def _library(values: Array) -> str:
 
 
 def _device(values: Array) -> Any:
-    # JAX moves arrays between devices by itself, and a tracer is on none.
+    # JAX moves arrays between devices automatically, and a tracer has no device.
     return None if compat.is_jax_array(values) else compat.device(values)

@@ -1,29 +1,29 @@
-"""Perturb inputs whose labels stay as they are: a probe learns from them what a drift of the data does.
+"""Perturb inputs without changing their labels, so that a probe learns the effect of distribution shift.
 
-One prediction per input, or several labels:
+For one prediction per input, or several labels:
 
 | inputs | built-in perturbation |
 |---|---|
-| images (N, c, h, w) | bent with probability 1/2; then, with probability 1/2, one of the other five |
-| signals (N, c, t), floating point | noise, another scale, a bent time axis or a drop-out, each equally often |
-| rows of a table (N, d), floating point | swapped values, missing values or noise, each equally often |
+| images (N, c, h, w) | elastic deformation with probability 1/2; then, with probability 1/2, one of the other five |
+| signals (N, c, t), floating point | noise, rescaling, time warping or a dropped segment, with equal probability |
+| rows of a table (N, d), floating point | swapped values, missing values or noise, with equal probability |
 | tokens (N, length), integers | swapped tokens, except for padding and the first token of each text |
 
-A random share of the values of a row of a table, up to half, is swapped with other rows or becomes the mean of its
-column; noise has up to the deviation of its column. Up to half of the tokens of a text are swapped with other texts. A
-swapped value or token comes from the same column of another row, so that it is one that its column can have. The
+A random fraction of the values of a table row, up to half, is swapped with other rows or set to the mean of its
+column; noise has up to the standard deviation of its column. Up to half of the tokens of a text are swapped with other
+texts. A swapped value or token comes from the same column of a different row, so that it is plausible. The
 perturbations of images are those of `qipf.tasks.perturbations`; the paper's shifts are not among them. If there are
-several inputs, each of these forms is perturbed; masks and other arguments stay as they are.
+several inputs, each input of these forms is perturbed; masks and other arguments are unchanged.
 
-One prediction per pixel or token, so nothing may move:
+For one prediction per pixel or token, positions must not change:
 
 | inputs | built-in perturbation |
 |---|---|
-| images (N, c, h, w) | noise, blur, less contrast, coarser pixels or another tone, each equally often |
+| images (N, c, h, w) | noise, blur, less contrast, pixelation or a tone change, with equal probability |
 | tokens (N, length), integers | up to 30 % of the tokens, never the first, are replaced by others of the batch |
 
-Another tone is a change of contrast about the mean of the image by a factor of 0.5 to 1.5, and of brightness by up to
-40 % of the range of values. Images may have their colours last, and integers from 0 to 255. Other inputs have no
+A tone change scales the contrast about the mean of the image by 0.5 to 1.5, and shifts the brightness by up to
+40 % of the range of values. Images may be channels-last, and may be integers from 0 to 255. Other inputs have no
 built-in perturbation.
 """
 
@@ -43,24 +43,24 @@ from qipf.data.batches import colours_last, describe, is_array
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 
 Perturb = Callable[[Any, torch.Generator], Any]
-"""Takes the inputs of a batch and a generator on their device, and returns inputs of the same form."""
+"""A function of the inputs of a batch and a generator on their device that returns inputs of the same form."""
 
 IN_PLACE = ("gaussian-noise", "blur", "contrast", "pixelate")
-"""The perturbations of images that leave every pixel where it is."""
+"""The perturbations of images that do not move pixels."""
 MOST_TOKENS = 0.3
-"""The largest share of the tokens of a text that is replaced in place."""
+"""The maximum fraction of the tokens of a text that are replaced in place."""
 _OTHERS = tuple(name for name in PERTURBATIONS if name != "elastic")
 _MASKS = ("attention_mask", "mask")
 
 
 class Perturber:
-    """Perturb the inputs of batch after batch; the range of values of images is that of all batches so far.
+    """Perturb batches of inputs; the value range of images is that of all batches so far.
 
     Args:
-        generator: Draws the perturbations; inputs are moved to its device and back.
-        own: Functions of the user, which get the inputs as tensors.
-        builtin: Whether to use the built-in perturbations.
-        in_place: "pixels" or "tokens" if each has a label of its own, so that nothing may move; otherwise empty.
+        generator: The generator of the perturbations; inputs are moved to its device and back.
+        own: User functions, which receive the inputs as tensors.
+        builtin: Use the built-in perturbations.
+        in_place: "pixels" or "tokens" if each has its own label, so that nothing may move; otherwise empty.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Perturber:
         self._ranges: dict[Any, tuple[float, float]] = {}
 
     def ways(self, inputs: Any, draws: int) -> list[Perturb | None]:
-        """Return what makes each perturbed copy: a function of the user, or None for the built-in perturbations.
+        """Return one entry per perturbed copy: a user function, or None for the built-in perturbations.
 
-        The built-in ones make `draws` copies and each function half as many in addition. If there are no built-in ones,
+        The built-in ones give `draws` copies, and each function half as many more. If there are no built-in ones,
         the functions share `draws` copies. The list is empty if the inputs cannot be perturbed.
         """
         if self._builtin and self._forms(self._tensors(inputs)):
@@ -80,7 +80,7 @@ class Perturber:
         return [self._own[number % len(self._own)] for number in range(max(draws, len(self._own)) if self._own else 0)]
 
     def __call__(self, inputs: Any, own: Perturb | None = None) -> Any:
-        """Return one perturbed copy of the inputs of a batch, by a function of the user or the built-in perturbations.
+        """Return a perturbed copy of the inputs of a batch, by a user function or the built-in perturbations.
 
         Raises:
             Problem: There is no built-in perturbation for them.
@@ -121,7 +121,7 @@ class Perturber:
         if not self._in_place:
             return found
         found = {key: form for key, form in found.items() if form == {"pixels": "images"}.get(self._in_place, "tokens")}
-        return found if len(found) == 1 else {}  # which of several the labels belong to is unknown
+        return found if len(found) == 1 else {}  # otherwise it is unknown to which one the labels belong
 
     def _images(self, key: Any, images: Tensor) -> Tensor:
         low, high = (float(value) for value in torch.aminmax(images))
@@ -130,7 +130,7 @@ class Perturber:
         return draw_images((images - low) / (high - low), self._generator) * (high - low) + low
 
     def _tensors(self, inputs: Any, plain: bool = False) -> Any:
-        """Return the inputs as tensors; images in floating point with the colours first, unless they are `plain`."""
+        """Return the inputs as tensors; images in floating point and channels-first, unless `plain`."""
         if isinstance(inputs, Mapping):
             return {key: self._tensors(part, plain) for key, part in inputs.items()}
         if isinstance(inputs, tuple | list):
@@ -147,7 +147,7 @@ class Perturber:
 
 
 def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
-    """Return perturbed tensors in the library, type, layout and on the device of the inputs."""
+    """Convert perturbed tensors to the library, dtype, layout and device of the inputs."""
     if isinstance(inputs, Mapping):
         return {key: _restored(changed[key], part, plain) for key, part in inputs.items()}
     if isinstance(inputs, tuple | list):
@@ -165,7 +165,7 @@ def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
 
 
 def draw_images(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Bend each image in [0, 1] with probability 1/2 and then, with probability 1/2, perturb it in another way."""
+    """Deform each image with probability 1/2 and then, with probability 1/2, apply a different perturbation."""
     for names in (("elastic",), _OTHERS):
         kinds, intensities = draw_perturbations(len(images), generator, names)
         skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.5
@@ -187,10 +187,10 @@ def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb each signal (N, c, t) by noise, another scale, a bent time axis or a drop-out.
+    """Perturb each signal (N, c, t) by noise, rescaling, time warping or a dropped segment.
 
-    Noise has up to the deviation of its channel, each channel is scaled by 0.5 to 1.5, time moves by about a tenth of
-    the signal, and up to half of it becomes the mean of its channel.
+    Noise has up to the standard deviation of its channel, each channel is scaled by 0.5 to 1.5, time moves by about a
+    tenth of the signal, and up to half of it is set to the mean of its channel.
     """
     (count, channels, length), device = signals.shape, signals.device
     kinds = torch.randint(4, (count, 1, 1), generator=generator, device=device)
@@ -214,7 +214,7 @@ def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb each image (N, c, H, W) by one of `IN_PLACE`, or by another tone.
+    """Perturb each image (N, c, H, W) by one of `IN_PLACE`, or by a tone change.
 
     The range of values is that of the batch, and at least [0, 1].
     """
@@ -230,7 +230,7 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace up to `MOST_TOKENS` of the tokens of each text (N, T), never the first, by tokens of random positions."""
+    """Replace up to `MOST_TOKENS` of each text (N, T), except the first token, by tokens from random positions."""
     share = MOST_TOKENS * torch.rand(len(ids), 1, generator=generator)
     chosen = torch.rand(ids.shape, generator=generator) < share
     chosen[:, :1] = False
@@ -239,9 +239,9 @@ def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = None) -> Tensor:
-    """Replace a share of each row's values, uniform between 0 and 1/2, by those of random rows in the same column.
+    """Replace a fraction of each row's values, uniform in [0, 1/2], by values of random rows in the same column.
 
-    If `keep` is true, values neither change nor replace others.
+    Values for which `keep` is True neither change nor replace others.
     """
     count, width = values.shape
     device = values.device
@@ -254,26 +254,26 @@ def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = N
 
 
 def _some(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose a random share of the positions of each row, uniform between 0 and 1/2."""
+    """Choose a random fraction of the positions of each row, uniform in [0, 1/2]."""
     share = torch.rand(len(values), 1, generator=generator, device=values.device) / 2
     return torch.rand(values.shape, generator=generator, device=values.device) < share
 
 
 def _fixed(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """Return which tokens stay: the first of every text, which often stands for its class, and padding."""
+    """Return a mask of fixed tokens: padding, and the first token of every text, which is often a class token."""
     fixed = torch.zeros_like(tokens, dtype=torch.bool)
     fixed[:, 0] = True
     return fixed if mask is None else fixed | (mask == 0)
 
 
 def _mask(parts: Mapping[Any, Any], key: Any) -> Tensor | None:
-    """Return which tokens are not padding: the mask by its name, or the first other input that looks like one."""
+    """Return the padding mask, found by its name, or the first other input that looks like one."""
     named = [parts[name] for name in _MASKS if name in parts]
     return next(iter(named or [part for other, part in parts.items() if _is_mask(parts, other, [key])]), None)
 
 
 def _is_mask(parts: Mapping[Any, Any], key: Any, texts: Sequence[Any]) -> bool:
-    """Return True if an input has the shape of another one of tokens, and no values but 0 and 1."""
+    """Return True if an input has the shape of token ids in a different input, and only values 0 and 1."""
     part = parts[key]
     if not isinstance(part, Tensor) or all(other == key or part.shape != parts[other].shape for other in texts):
         return False

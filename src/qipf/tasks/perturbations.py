@@ -1,17 +1,17 @@
-"""Reference perturbations of images: a second family, kept apart from the shifts that the study evaluates.
+"""Reference perturbations of images, separate from the shifts that the study evaluates.
 
 | perturbation | intensity | what it does to `(N, c, h, w)` images with values in [0, 1] |
 |---|---|---|
 | gaussian-noise | standard deviation | adds independent normal noise |
-| blur | standard deviation as a fraction of the image's shorter side | Gaussian blur; the border is repeated |
+| blur | standard deviation as a fraction of the image's shorter side | Gaussian blur; edge pixels are repeated |
 | contrast | fraction of the contrast removed, 0 to 1 | pulls every pixel towards the mean of its image |
 | pixelate | fraction of the resolution removed, 0 to 1 | averages over coarse cells |
-| cut-out | side of the square as a fraction of the image's side, 0 to 1 | blackens a square at a random position |
+| cut-out | side of the square as a fraction of the image's side, 0 to 1 | sets a square at a random position to black |
 | elastic | amplitude of the displacement, 0 to 1, in coordinates from -1 to 1 over the image | bends the image |
 
 Intensity 0 changes nothing, and results are clipped to [0, 1]. The displacement of `elastic` is the sum of three
 grids of standard normal numbers with 2x2, 3x3 and 4x4 nodes, each divided by its side and enlarged bicubically to
-the size of the image; what comes from outside the image is black.
+the size of the image; pixels from outside the image are black.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PERTURBATIONS: dict[str, tuple[float, ...]] = {
     "cut-out": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55),
     "elastic": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
 }
-"""The perturbations with the ten intensities at which references are perturbed."""
+"""The perturbations with ten intensities each."""
 
 ELASTIC_NODES = (2, 3, 4)
 """Nodes along each side of the grids that `elastic` sums."""
@@ -43,16 +43,16 @@ _UPPER = {name: math.inf if name in ("gaussian-noise", "blur") else 1.0 for name
 
 
 def perturb(images: Tensor, name: str, intensity: float, seed: int = 0, *, first: int = 0) -> Tensor:
-    """Perturb all images in the same way: same shape, dtype and device, values within [0, 1].
+    """Apply one perturbation to all images; shape, dtype and device are kept, values stay in [0, 1].
 
-    What is random depends on `seed` and the number of the image, not on the batch.
+    Random numbers depend on `seed` and the index of the image, not on the batch.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
         intensity: In the unit of the perturbation; see the table at the top of this module.
-        seed: Of the noise, the positions of the cut-outs and the displacements.
-        first: The number of the first image, so that batches of a set get what the whole set would.
+        seed: The seed of the noise, the positions of the cut-outs and the displacements.
+        first: The index of the first image, so that batches give the same result as the whole set.
     """
     if name not in PERTURBATIONS:
         raise ValueError(f"unknown perturbation {name!r}; choose one of {', '.join(PERTURBATIONS)}")
@@ -70,16 +70,16 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0, *, first
 def perturb_batch(
     images: Tensor, kinds: Tensor | Sequence[str], intensities: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Perturb every image in its own way: same shape, dtype and device, values within [0, 1].
+    """Perturb every image differently; shape, dtype and device are kept, values stay in [0, 1].
 
-    The work is done for all images of one kind at a time, on the device of the images. Values are neither checked nor
-    refused, only clipped: this runs in every step of a training loop.
+    Images of one kind are processed together, on their device. Values are clipped, but not
+    checked, because this runs in every step of a training loop.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
-        kinds: One kind per image: names, or positions in `PERTURBATIONS` as integers; -1 leaves an image as it is.
-        intensities: `(N,)`, one per image, in the unit of its kind; 0 leaves an image as it is.
-        generator: Draws what is random, on the device of the images.
+        kinds: One kind per image: names, or indices into `PERTURBATIONS`; -1 leaves an image unchanged.
+        intensities: `(N,)`, one per image, in the unit of its kind; 0 leaves an image unchanged.
+        generator: The random generator, on the device of the images.
     """
     names = tuple(PERTURBATIONS)
     if not isinstance(kinds, Tensor):
@@ -109,15 +109,15 @@ def perturb_batch(
 def draw_perturbations(
     count: int, generator: torch.Generator, names: Sequence[str] = tuple(PERTURBATIONS)
 ) -> tuple[Tensor, Tensor]:
-    """Draw kinds and intensities for `perturb_batch`: each kind equally often, intensities uniform over its range.
+    """Draw kinds and intensities for `perturb_batch`: kinds with equal probability, uniform intensities.
 
     Args:
-        count: How many images there are.
-        generator: Draws them; the result lies on its device.
+        count: The number of images.
+        generator: The random generator; the result is on its device.
         names: The kinds to draw from.
 
     Returns:
-        Positions in `PERTURBATIONS` and intensities, both `(count,)`.
+        Indices into `PERTURBATIONS` and intensities, both `(count,)`.
     """
     device = generator.device
     known = list(PERTURBATIONS)
@@ -146,11 +146,11 @@ def check_images(images: Tensor) -> None:
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Blur every image with its own Gaussian, cut off at four standard deviations; the border is repeated.
+    """Blur every image with its own Gaussian, truncated at four standard deviations; edge pixels are repeated.
 
     Args:
         images: `(N, c, h, w)`, floating point.
-        sigma: `(N,)`, standard deviations in pixels; `(1,)` for one that all images share.
+        sigma: `(N,)`, standard deviations in pixels; `(1,)` to share one.
     """
     rows, columns = (_blur_matrix(size, sigma).to(images.dtype) for size in images.shape[-2:])
     return rows[:, None] @ images @ columns[:, None].mT
@@ -178,7 +178,7 @@ def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> T
 
 
 def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: int) -> Tensor:
-    """Return the random numbers that `_perturbed` needs, from the seed and the number of each image."""
+    """Return the random numbers that `_perturbed` needs, from the seed and the index of each image."""
     count, _, height, width = images.shape
     generators = (np.random.default_rng([seed, first + index]) for index in range(count))
     if name == "cut-out":
@@ -195,7 +195,7 @@ def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: in
 
 
 def _wide(values: Tensor) -> torch.dtype:
-    """Return double precision, or single on a device that has no other."""
+    """Return double precision, or single if the device does not support it."""
     return getattr(torch, widest_float(values.device))
 
 
@@ -217,7 +217,7 @@ def _blur_matrix(size: int, sigma: Tensor) -> Tensor:
     widest = max(1, int(radius.max()))
     offsets = torch.arange(-widest, widest + 1, dtype=_wide(sigma), device=sigma.device)
     kernel = torch.exp(-(offsets**2) / (2 * sigma[:, None] ** 2)) * (offsets.abs() <= radius[:, None])
-    # the border is repeated, so its pixels collect all that lies beyond them: differences of the running sum
+    # edge pixels are repeated, so border pixels collect all weight beyond them: differences of the running sum
     running = functional.pad((kernel / kernel.sum(1, keepdim=True)).cumsum(1), (1, 0))
     places = torch.arange(size, device=sigma.device)
     index = (places[None, :] - places[:, None] + widest).clamp(0, 2 * widest + 1)
@@ -246,7 +246,7 @@ def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
 
 
 def _bend(images: Tensor, amplitude: Tensor, random: Tensor) -> Tensor:
-    """Bend images by a smooth random displacement of their coordinates."""
+    """Deform images by a smooth random displacement of their coordinates."""
     count, _, height, width = images.shape
     field = images.new_zeros(count, 2, height, width)
     grids = random.split([2 * nodes**2 for nodes in ELASTIC_NODES], dim=1)

@@ -1,4 +1,4 @@
-"""One class per pixel: segmentation of whole images, or tile by tile."""
+"""One class per pixel: segmentation of whole images or of tiles."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 IGNORED = (-100, 255)
-"""Usual labels of unlabelled pixels: those of torch and of Pascal VOC."""
+"""Default labels of ignored pixels, from torch and Pascal VOC."""
 BLOCK = 2**22
-"""Numbers scored at once on a CPU: 16 MB in single precision. Other devices take 16 times that."""
+"""Values scored at once on a CPU: 16 MB in single precision. Other devices use 16 times as much."""
 TOLERANCE = 1e-3
-"""The largest rounding error of logits, in standard deviations of the logits."""
+"""Tolerance for rounding errors of logits, in standard deviations of the logits."""
 
 
 class Tile(NamedTuple):
-    """A part of an image that one pass reads.
+    """The part of an image processed in one pass.
 
     Attributes:
         seen: The rows and columns that the network reads.
@@ -57,15 +57,15 @@ class Pixels(Task):
     """One class per pixel, from logits (N, C, H, W), and labels (N, H, W).
 
     Args:
-        ignore: Labels of pixels to leave out, one or several. None for -100, and for 255 unless the model has such a
+        ignore: One or several labels of pixels to ignore. None for -100, and for 255 unless the model has such a
             class.
-        per_image: Pixels that are sampled from each image, to fit a scorer; all labelled ones if there are fewer.
-        tile: The largest height and width that one pass reads; larger images are cut into tiles of this size, and only
-            the scores and classes of the whole image exist at once. None for no tiles.
-        overlap: How many pixels at the edges of a tile do not count, because the network does not see what lies beyond
-            them. Tiles give the scores of the whole image if this is at least half of the receptive field, and `tile`
-            and `overlap` are multiples of the factor by which the network reduces the resolution. One tile is
-            compared with what a larger one gives, and a warning reports a difference.
+        per_image: Pixels sampled from each image to fit a scorer; all labelled ones if there are fewer.
+        tile: The maximum height and width of a pass; larger images are cut into tiles of this size, and only
+            the scores and classes of the whole image are kept in memory. None for no tiles.
+        overlap: The number of pixels to discard at the edges of a tile, because the network does not see beyond
+            them. Tiles give the same scores as the whole image if this is at least half of the receptive field, and
+            `tile` and `overlap` are multiples of the factor by which the network reduces the resolution. One tile is
+            compared with a larger one, and a warning reports any difference.
     """
 
     name: ClassVar[str] = "pixels"
@@ -96,20 +96,20 @@ class Pixels(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for (N, C, H, W) with integers (N, H, W), or without labels."""
+        """Return True for (N, C, H, W) with integer labels (N, H, W), or without labels."""
         if len(output) != 4 or all(size == 1 for size in output[2:]):
             return False
         integral = labels is None or namespace(labels).isdtype(labels.dtype, ("integral", "bool"))
         return integral and (labels is None or len(labels.shape) == 3)
 
     def left_out(self, classes: int) -> tuple[int, ...]:
-        """Return the labels to leave out; by default those of `IGNORED` that are not classes of the model."""
+        """Return the labels to ignore; by default those in `IGNORED` that are not classes of the model."""
         if self.ignore is None:
             return tuple(one for one in IGNORED if not 0 <= one < classes)
         return tuple(self.ignore)  # pyright: ignore[reportArgumentType]
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels (N, H, W) as integers on the CPU; those that count are classes."""
+        """Return the labels (N, H, W) as integers on the CPU; those not ignored are classes."""
         if batch.labels is None:
             return None
         torch = require("torch", extra="torch")
@@ -118,8 +118,8 @@ class Pixels(Task):
         if tuple(given.shape) != expected or given.is_floating_point():
             raise Problem(
                 "labels", kind_of(given), expected=f"integers (N, {expected[1]}, {expected[2]}), one per pixel",
-                hint="pass integers, labels[:, 0] for masks (N, 1, H, W), and the argmax over classes for one-hot labels",
-            )  # fmt: skip
+                hint="pass integers, labels[:, 0] for masks (N, 1, H, W), and the argmax over classes for one-hot "
+                     "labels")  # fmt: skip
         labels, some = given.to(torch.int64), self.left_out(classes)
         bad = ((labels < 0) | (labels >= classes)) & self._labelled(labels, classes)
         if bool(bad.any()):
@@ -138,14 +138,14 @@ class Pixels(Task):
         return labels
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Run the model on whole images, or on one tile after the other."""
+        """Run the model on whole images, or tile by tile."""
         require("torch", extra="torch")
         if self.tile is None:
             yield self._part(run(batch), batch, None)
             return
         height, width = find_images(batch).shape[2:]
         for number, tile in enumerate(cut(height, width, self.tile, self.overlap)):
-            # Nothing here may name the part: the logits of two tiles would exist at once.
+            # Keep no reference to the part, or the logits of two tiles would be in memory.
             check = number == 1 and batch.number == 0
             yield self._checked(run, batch, tile) if check else self._part(run(cut_batch(batch, tile)), batch, tile)
 
@@ -202,7 +202,7 @@ class Pixels(Task):
                 yield index, Outputs.unchecked(logits, features=found, task=self.name)
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return the pixels with a label that counts; all pixels in data without labels."""
+        """Return a mask of pixels whose label is not ignored; all pixels if there are no labels."""
         import torch
 
         if labels is None:
@@ -233,7 +233,7 @@ class Pixels(Task):
         return ~torch.isin(labels, torch.tensor(self.left_out(classes), dtype=labels.dtype, device=labels.device))
 
     def _shape(self, batch: Batch, output: tuple[int, ...]) -> tuple[int, int, int]:
-        """Return (N, H, W) of the images, given the shape of the logits of a part."""
+        """Return the shape (N, H, W) of the images from the shape of the logits of a part."""
         height, width = output[2:] if self.tile is None else find_images(batch).shape[2:]
         return output[0], height, width
 
@@ -241,7 +241,7 @@ class Pixels(Task):
         """Return the pixels.
 
         Raises:
-            Problem: None of them has a label.
+            Problem: No pixel has a label.
         """
         del numbers, most, seed
         if not len(outputs):
@@ -268,7 +268,7 @@ class Pixels(Task):
         return Part(batch, tile.inside(logits), found.features, tile)
 
     def _checked(self, run: Run, batch: Batch, tile: Tile) -> Part:
-        """Return the part of a tile; warn if its logits depend on pixels outside of it, or on its position."""
+        """Return the part of a tile; warn if its logits depend on pixels outside it, or on its position."""
         part = self._part(run(cut_batch(batch, tile)), batch, tile)
         height, width = find_images(batch).shape[2:]
         one = batch.first(1)
@@ -305,7 +305,7 @@ def _tile(part: Part) -> Tile:
 
 
 def _features(part: Part) -> Tensor | None:
-    """Return the map of features (N, D, h, w) of the whole tile."""
+    """Return the feature map (N, D, h, w) of the whole tile."""
     values = part.features.get("features")
     if values is None:
         return None
@@ -316,7 +316,7 @@ def _features(part: Part) -> Tensor | None:
 
 
 def _near(positions: Tensor, tile: Tile, features: Tensor, axis: int) -> Tensor:
-    """Return the positions on the map of features next to positions of the image, along one axis."""
+    """Return the positions in the feature map nearest to positions in the image, along one axis."""
     seen = tile.seen[axis]
     return (positions - seen.start) * features.shape[2 + axis] // (seen.stop - seen.start)
 
@@ -335,7 +335,7 @@ def _are_masks(labels: Tensor) -> bool:
 
 
 def cut(height: int, width: int, tile: int, overlap: int) -> Iterator[Tile]:
-    """Yield the tiles of an image, row by row; the whole image if it is small enough.
+    """Yield the tiles of an image, row by row; the whole image if it fits in one.
 
     Tiles begin at multiples of `tile - 2 * overlap`. A pixel in the core of a tile is at least `overlap` pixels away
     from every edge of the tile that is not an edge of the image.
@@ -359,7 +359,7 @@ def _line(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:
 
 
 def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
-    """Return a tile with the same core that begins at the corner of the image and ends `more` pixels later."""
+    """Return a tile with the same core that starts at the corner of the image and ends `more` pixels later."""
     sides = [slice(0, min(size, side.stop + more)) for side, size in zip(tile.seen, (height, width), strict=True)]
     return Tile((sides[0], sides[1]), tile.core)
 

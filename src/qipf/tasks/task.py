@@ -1,6 +1,6 @@
-"""The interface of a task, which defines one prediction, checks labels and turns passes into rows.
+"""The interface of a task, which defines a prediction, checks labels and converts passes to rows.
 
-A task is a frozen dataclass whose fields are its options. It does not know what executes the model.
+A task is a frozen dataclass whose fields are its options. It is independent of the runner that executes the model.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Part(NamedTuple):
 
     Attributes:
         batch: The batch.
-        logits: In the shape that the task expects.
-        features: By the keys of what was read.
+        logits: The logits, in the shape that the task expects.
+        features: The features, by the keys of the readings.
         tile: For pixels, the tile of the logits.
-        chosen: For tokens, those that count; chosen before the pass, so that a GPU does not wait.
+        chosen: For tokens, those that count; chosen before the pass so that a GPU does not wait.
     """
 
     batch: Batch
@@ -54,7 +54,7 @@ class Draw:
 
     @property
     def generator(self) -> Any:
-        """A generator of torch on the CPU."""
+        """A torch generator on the CPU."""
         if self._generator is None:
             import torch
 
@@ -66,9 +66,9 @@ class ProbeSettings(NamedTuple):
     """Settings of the recommended probe of a task.
 
     Attributes:
-        copies: Perturbed copies per input; None to let the effort decide.
-        reading: "best" for the default reading of the runner, "head" for the input of the layer that makes the logits.
-        half: Keep features in bfloat16.
+        copies: Perturbed copies per input; None to use those of the effort.
+        reading: "best" for the runner's default reading, "head" for the input of the layer that computes the logits.
+        half: Store features in bfloat16.
         settings: Settings of `qipf.Probe`.
     """
 
@@ -85,10 +85,10 @@ class Task(ABC):
     Attributes:
         name: The name in files, plans and arguments.
         noun: The word for one prediction.
-        independent: True if predictions are independent, as promises about them require.
-        judged_by: "errors" if scores are judged by the errors that they find, "intervals" for a regression.
+        independent: True if predictions are independent, as guarantees require.
+        judged_by: "errors" if scores are evaluated by error detection, "intervals" for a regression.
         batch_size: The default number of inputs per batch.
-        raw: Read the output itself, and not what enters a softmax or sigmoid at its end.
+        raw: Read the output itself instead of the input of a final softmax or sigmoid.
         dimensions: The number of dimensions of the output.
         whole: Read features at every position, instead of one row per input.
         probe: Settings of the recommended probe; None for a task without classes.
@@ -111,18 +111,18 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Check the labels of a batch and return them as the task counts them; None if there are none.
+        """Check the labels of a batch and return them in the form that the task uses; None if there are none.
 
         Args:
             batch: The batch.
             output: The shape of the logits of its first part.
 
         Raises:
-            Problem: A label does not fit; it names the row in the user's data.
+            Problem: A label is invalid; the message gives the row in the user's data.
         """
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return rows to fit or judge a scorer, by default one per input; `groups` are inputs of the batch."""
+        """Return rows to fit or evaluate a scorer, by default one per input; `groups` are inputs of the batch."""
         del draw
         layers = {key.removeprefix("layer:"): v for key, v in part.features.items() if key.startswith("layer:")}
         labels = None if labels is None else namespace(part.logits).asarray(labels)
@@ -130,11 +130,11 @@ class Task(ABC):
         return Outputs.unchecked(part.logits, features=features, labels=labels, layers=layers, task=self.name)
 
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all predictions in blocks: an index into an array in the shape of the predictions, and rows."""
+        """Yield all predictions in blocks: an index into an array with the shape of the predictions, and the rows."""
         yield slice(None), self.sample(part, None, Draw(0))
 
     def resolved(self, batch: Batch) -> Task:
-        """Return the task with options that are None set by the first batch."""
+        """Return the task with unset options inferred from the first batch."""
         del batch
         return self
 
@@ -155,7 +155,7 @@ class Task(ABC):
         return logits
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return True for predictions that exist and have a label that counts, in the shape of the predictions."""
+        """Return a mask of the predictions that exist and whose label is not ignored."""
         del labels
         return np.ones(part.logits.shape[0], dtype=bool)
 
@@ -188,17 +188,17 @@ class Task(ABC):
         return outputs
 
     def perturber(self, generator: Any, own: Sequence[Perturb], *, builtin: bool = True) -> Perturber:
-        """Return a perturber of inputs that keeps labels valid."""
+        """Return a perturber of inputs that preserves labels."""
         from qipf.tasks.perturb import Perturber
 
         return Perturber(generator, own, builtin=builtin, in_place=self.name if self.whole else "")
 
     def question(self, outputs: Outputs) -> Outputs:
-        """Return the rows that a head learns: their classes, or if each prediction is right."""
+        """Return the rows to train a head: with their classes, or with the correctness of each prediction."""
         return outputs
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return the columns of a table of the scores of a batch, one row per prediction, or per image for pixels."""
+        """Return the scores of a batch as table columns, with one row per prediction, or per image for pixels."""
         del scorer
         columns: dict[str, np.ndarray] = {"row": np.asarray(scored.numbers)}
         columns["predicted"] = to_numpy(scored.predicted)
@@ -208,16 +208,16 @@ class Task(ABC):
         return columns
 
     def noted(self) -> dict[str, Any]:
-        """Return the name and the options for a file."""
+        """Return the name and the options, to be saved in a file."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
 
 FORMS = "labels are (N,) for (N, C), 0/1 or floats (N, L) for (N, L), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W)"
-"""Supported outputs and their labels, for errors."""
+"""Supported outputs and their labels, for error messages."""
 
 
 def as_tensor(values: Array) -> Tensor:
-    """Return an array as a tensor of torch."""
+    """Convert an array to a torch tensor."""
     import torch
 
     return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.require(values, requirements=["W", "C"]))

@@ -1,4 +1,4 @@
-"""One prediction per token: language models, taggers, and networks that transcribe images."""
+"""One prediction per token: language models, taggers, and image-to-text models."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 FEW_IDS = 0.5
-"""The least share of labels that equal the ids at their positions; with typing errors it stays well above."""
+"""The minimum fraction of labels that equal the ids at their positions; typos leave it well above."""
 LOOK = 64
-"""Rows of logits that are examined to see if they are probabilities."""
+"""Rows of logits checked for probabilities."""
 MASKED = -1e29
-"""A largest logit below this one means that all tokens were masked by minus infinity."""
+"""If the largest logit is below this, all tokens were masked with minus infinity."""
 NO_TOKENS = "labels of -100 and attention masks leave tokens out, and a text of one token has no next one to predict"
 
 
@@ -34,25 +34,25 @@ class Chosen(NamedTuple):
     """The tokens of a batch that count."""
 
     rows: Any
-    """(M,) their indices among all N * T of the batch"""
+    """(M,) their indices among the N * T tokens of the batch"""
     labels: Any
     limits: tuple[int, int]
-    """the smallest and the largest of the labels; zeros without any"""
+    """the smallest and largest label; zeros if there are none"""
 
 
 @dataclass(frozen=True)
 class Tokens(Task):
     """One token per position, from logits (N, T, V), as a tensor or as `.logits`.
 
-    A few numbers of the V logits are kept, about 50 bytes per token, and the features. Tokens whose `attention_mask` is
-    0 are left out.
+    Only summary statistics of the V logits, about 50 bytes per token, and the features are kept. Tokens whose
+    `attention_mask` is 0 are left out.
 
     Args:
-        shift: True if logits belong to the label of the next position, as for causal models of Hugging Face; False if
-            they belong to their own, as for taggers and masked language models. None means True if the labels are the
-            token ids, and is refused otherwise.
-        ignore: The label of tokens to leave out.
-        top: How many of the largest logits of each token to keep, 2 or more.
+        shift: True if logits belong to the label of the next position, as for Hugging Face causal models; False if
+            they belong to their own position, as for taggers and masked language models. None means True if the labels
+            are the token ids, and raises an error otherwise.
+        ignore: The label of tokens to ignore.
+        top: The number of largest logits to keep per token, at least 2.
     """
 
     name: ClassVar[str] = "tokens"
@@ -77,16 +77,16 @@ class Tokens(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for (N, T, V) with integers (N, T), or without labels."""
+        """Return True for (N, T, V) with integer labels (N, T), or without labels."""
         if len(output) != 3 or output[2] < 2:
             return False
         return labels is None or (len(labels.shape) == 2 and _is_integral(labels))
 
     def resolved(self, batch: Batch) -> Tokens:
-        """Return the task with `shift` decided: True if the labels are the token ids, or if there are none.
+        """Return the task with `shift` set: True if the labels are the token ids, or if there are none.
 
         Raises:
-            Problem: The labels are something else.
+            Problem: The labels are not the token ids.
         """
         given = batch.labels
         if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
@@ -112,7 +112,7 @@ class Tokens(Task):
         return self.shift is not False
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels (N, T) as integers; those that count are tokens from 0 to V - 1."""
+        """Return the labels (N, T) as integers; those not ignored are tokens from 0 to V - 1."""
         shape = tuple(output[:2])
         mask = None if batch.mask is None else tuple(batch.mask.shape)
         if mask is not None and mask != shape:
@@ -130,10 +130,10 @@ class Tokens(Task):
         return xp.astype(labels, xp.int64)
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Run the model on a batch, after the tokens that count are chosen."""
+        """Choose the tokens that count, then run the model on the batch."""
         require("torch", extra="torch")
         chosen = self._choose(batch)
-        # Nothing here may name the logits: those of two batches would exist at once.
+        # Keep no reference to the logits, or those of two batches would be in memory.
         for part in super().passes(run, batch):
             yield part._replace(chosen=chosen)
 
@@ -151,7 +151,7 @@ class Tokens(Task):
 
         logits = part.logits
         chosen = part.chosen or Chosen(torch.arange(logits.shape[0] * logits.shape[1]), None, (0, 0))
-        rows = chosen.rows.to(logits.device)  # of a model on several devices, the logits may be elsewhere
+        rows = chosen.rows.to(logits.device)  # with a model on several devices, the logits may be elsewhere
         own = None if chosen.labels is None or labels is None else chosen.labels.to(logits.device)
         if own is not None:
             self._check_range(part, rows, own, chosen.limits)
@@ -160,7 +160,7 @@ class Tokens(Task):
         return self._rows(part, rows, own)
 
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all tokens that are not masked."""
+        """Yield all unmasked tokens."""
         import torch
 
         count, length, _ = part.logits.shape
@@ -172,7 +172,7 @@ class Tokens(Task):
             yield (rows // length, rows % length), self._rows(part, rows, None)
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return the tokens that are not masked, and whose label counts."""
+        """Return a mask of unmasked tokens whose label is not ignored."""
         import torch
 
         mask, chosen = part.batch.mask, part.chosen
@@ -185,7 +185,7 @@ class Tokens(Task):
         return there.cpu() & _next(known, False) if self.shifted else known
 
     def aligned(self, labels: Array | None) -> Array | None:
-        """Return the labels by the position of the logits; `ignore` at the last position if they are shifted."""
+        """Align the labels with the logits; the last position is `ignore` if labels are shifted."""
         if labels is None or not self.shifted:
             return labels
         return _next(as_tensor(labels), self.ignore)
@@ -203,10 +203,10 @@ class Tokens(Task):
             self._raise_not_finite(int(part.batch.numbers[row]), position)
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Return the tokens, or `most` random ones in their order.
+        """Return the tokens, or `most` random ones in order.
 
         Raises:
-            Problem: There is none, or the logits of one are NaN, infinite or all masked.
+            Problem: There are no tokens, or the logits of a token are NaN, infinite or all masked.
         """
         summary, groups, positions = outputs.summary, outputs.groups, outputs.positions
         if not len(outputs) or summary is None or groups is None or positions is None:
@@ -223,10 +223,10 @@ class Tokens(Task):
         return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
 
     def question(self, outputs: Outputs) -> Outputs:
-        """Return binary outputs: is each predicted token right?
+        """Return binary outputs for the correctness of each predicted token.
 
-        The logit is the log odds of the predicted token, the label is 1 if it is right, and the features are the hidden
-        state and five numbers of the summary.
+        The logit is the log odds of the predicted token, the label is 1 if it is correct, and the features are the
+        hidden state and five numbers of the summary.
         """
         import torch
 
@@ -245,7 +245,7 @@ class Tokens(Task):
         )  # fmt: skip
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return one row per token that counts; `position` is that of the predicted token."""
+        """Return one row per counted token; `position` is that of the predicted token."""
         counted = to_numpy(scored.counted)
         texts, positions = np.nonzero(counted)
         columns = {n: values[counted] for n, values in super().columns(scored, scorer).items() if n != "row"}
@@ -273,7 +273,7 @@ class Tokens(Task):
     def _choose(self, batch: Batch) -> Chosen | None:
         """Choose the tokens of a batch that count before the model runs, so that a GPU need not wait.
 
-        Labels and masks that do not fit each other are left to `check`.
+        Inconsistent labels and masks are reported by `check`.
         """
         import torch
 
@@ -301,7 +301,7 @@ class Tokens(Task):
         return Chosen(rows.to(device, non_blocking=rows.device.type == "cpu"), own, limits)
 
     def _check_range(self, part: Part, rows: Tensor, labels: Tensor, limits: tuple[int, int]) -> None:
-        """Raise Problem for the first label that counts and is not a token, if the `limits` are not tokens."""
+        """Raise Problem for the first counted label that is not a token, if the `limits` are out of range."""
         _, length, words = part.logits.shape
         if limits[0] >= 0 and limits[1] < words:
             return
@@ -319,7 +319,7 @@ class Tokens(Task):
 
 
 def log_probability(outputs: Outputs, *, normalised: bool = True) -> np.ndarray:
-    """Return the log probability of the labels of each text, (N,), per token if `normalised`; NaN without tokens."""
+    """Return the log probability of the labels of each text, (N,), per token if `normalised`; NaN if empty."""
     if outputs.summary is None or outputs.summary.log_label is None:
         raise Problem("outputs", "these tokens have no labels", hint="collect them from (ids, ids)")
     return summarise(outputs.summary.log_label, outputs.groups, outputs.inputs, "mean" if normalised else "sum")

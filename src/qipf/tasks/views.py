@@ -1,6 +1,6 @@
-"""Views of images: the mirror image and translations, over which a score can be averaged.
+"""Views of images, mirrored and translated, over which a score can be averaged.
 
-A view is kept only if the network is as accurate on it as on the images themselves: digits must not be mirrored.
+A view is kept only if the network is as accurate on it as on the original images: digits must not be mirrored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
 
 FAR = "far"
-"""No view, but a sign that images may be moved by several pixels while a twin learns."""
+"""Not a view: a flag that images may be moved by several pixels while a twin is trained."""
 MOVES = {
     "mirror": (True, 0, 0),
     "right": (False, 0, 1),
@@ -28,21 +28,21 @@ MOVES = {
     "up": (False, -1, 0),
     FAR: (False, 2, 2),
 }
-"""Views in their order: mirrored or not, then moved by so many steps down and to the right."""
+"""Views in order: mirrored or not, and the number of steps down and to the right."""
 STEP = 16
-"""A step is this part of the height or width, and at least a pixel; pixels from outside repeat the edge."""
+"""A step as a fraction of the height or width, at least one pixel; edge pixels are repeated."""
 COST = 0.01
-"""The accuracy that a view may cost at most."""
+"""The maximum loss of accuracy for a view."""
 TRIED = 2000
-"""About how many inputs a view is tried on."""
+"""The approximate number of inputs on which a view is tested."""
 
 
 class View(NamedTuple):
-    """A layer that is read in a pass over a view of each input.
+    """A layer read in a pass over a view of each input.
 
     Attributes:
-        name: Of the view.
-        layer: The layer, which is also read in the pass over the inputs themselves; None for the logits.
+        name: The name of the view.
+        layer: The layer, which is also read in the pass over the original inputs; None for the logits.
     """
 
     name: str
@@ -53,7 +53,7 @@ class View(NamedTuple):
 
 
 def viewed(inputs: Any, name: str) -> Any:
-    """Return inputs with a view of every image, (N, c, h, w) or (N, h, w, c), in place of the image."""
+    """Replace every image in the inputs, (N, c, h, w) or (N, h, w, c), by a view."""
     if isinstance(inputs, Mapping):
         return {key: viewed(part, name) for key, part in inputs.items()}
     if isinstance(inputs, tuple | list):
@@ -87,12 +87,12 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
     """Return a run that also reads views.
 
     Args:
-        run: Runs one pass.
+        run: A function that runs one pass.
         task: The task.
-        views: Layers of views, by the key of a feature; other layers have the key "layer:name".
+        views: The view layers by feature key; other layers have the key "layer:name".
 
     Raises:
-        Problem: The task has no views.
+        Problem: The task does not support views.
     """
     if not views:
         return run
@@ -114,12 +114,12 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
 
 
 class ViewTrial:
-    """Finds the views that do not cost accuracy, on a part of the data.
+    """Find the views that do not reduce accuracy, on a part of the data.
 
     Args:
         task: The task.
-        rows: How many inputs there will be, if that is known.
-        seed: Of the inputs that are tried.
+        rows: The total number of inputs, if known.
+        seed: The seed of the choice of inputs.
     """
 
     def __init__(self, task: Task, rows: int | None, seed: int) -> None:
@@ -129,7 +129,7 @@ class ViewTrial:
         self._count = 0
 
     def see(self, run: Run, batch: Batch) -> None:
-        """Try all views of some inputs of a batch of images with labels."""
+        """Test all views on some inputs of a batch of labelled images."""
         rows = np.flatnonzero(self._random.random(batch.rows) < self._share)
         if not len(rows) or batch.labels is None:
             return
@@ -138,13 +138,13 @@ class ViewTrial:
             seen = few if not name else few.replaced(viewed(few.inputs, name))
             try:
                 found = to_numpy(predicted_classes(self._task.arranged(run(seen).logits)))
-            except Problem:  # the model takes batches of one size alone
+            except Problem:  # the model accepts only one batch size
                 self._share = 0.0
                 return
             self._right[name] += int((found == to_numpy(few.labels).reshape(found.shape)).sum())
         self._count += len(rows)
 
     def kept(self) -> list[str]:
-        """Return the names of the views that cost no accuracy."""
+        """Return the names of the views that do not reduce accuracy."""
         least = self._right[""] - COST * self._count
         return [name for name in MOVES if self._count and self._share and self._right[name] >= least]

@@ -1,4 +1,4 @@
-"""Reduce the logits of a large vocabulary to the few numbers per token that confidence scores need."""
+"""Reduce the logits of a large vocabulary to the summary statistics that confidence scores need."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 from qipf.tasks.outputs import TokenSummary
 
 BLOCK = 2**20
-"""The number of logits reduced at once on a CPU: 4 MB in single precision. Other devices take 16 times that."""
+"""The number of logits reduced at once on a CPU: 4 MB in single precision. Other devices use 16 times more."""
 
 
 def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
-    """Reduce the given rows of the logits block by block, so that no second copy of all of them exists.
+    """Reduce the given rows of the logits block by block, without copying all of them.
 
     Args:
         logits: (R, V), of any floating-point type.
-        rows: (M,) which rows to reduce.
+        rows: (M,) the rows to reduce.
         labels: (M,) the token that each row should predict, or None.
-        top: How many of the largest logits to keep.
+        top: The number of largest logits to keep.
     """
     kernel = _kernel() if logits.is_cuda and logits.element_size() <= 4 and top == 2 < logits.shape[1] else None
     if kernel is not None:
@@ -31,7 +31,7 @@ def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: i
         return TokenSummary(predicted, numbers[:, :2], rest, total, entropy, None if labels is None else label)
     size = max(1, min(len(rows), (BLOCK if logits.device.type == "cpu" else 16 * BLOCK) // logits.shape[1]))
     dtype = logits.dtype if logits.element_size() >= 4 else torch.float32
-    # Memory that is allocated again for every block costs more time on a CPU than the arithmetic.
+    # Allocating memory for every block takes longer on a CPU than the arithmetic.
     values, weights = (torch.empty((size, logits.shape[1]), dtype=dtype, device=logits.device) for _ in range(2))
     blocks = []
     for start in range(0, max(1, len(rows)), size):
@@ -55,20 +55,20 @@ def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]
 
         reduce_rows(torch.zeros((1, 3), device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"), None)
     except torch.OutOfMemoryError:
-        raise  # it says nothing about the kernel
-    except Exception:  # no Triton, or no compiler for it: plain operations give the same numbers, more slowly
+        raise  # unrelated to the kernel
+    except Exception:  # no Triton, or no compiler for it: plain operations give the same results, more slowly
         return None
     return reduce_rows
 
 
 def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
-    """Reduce a block; it and `weights`, of the same shape, are overwritten."""
-    logits = logits.clamp_(min=-1e30)  # a masked token has the logit -inf, and its weight 0 times -inf would be NaN
+    """Reduce a block in place; `weights` is scratch memory of the same shape."""
+    logits = logits.clamp_(min=-1e30)  # a masked token has logit -inf, and weight 0 times -inf would be NaN
     highest, columns = top_logits(logits, top)
     best, winner = highest[:, 0], columns[:, :1]
     torch.softmax(logits, 1, out=weights)
     chance = weights.gather(1, winner)[:, 0]
-    weights.scatter_(1, winner, 0.0)  # so that a small sum of the others is not lost next to a weight of almost 1
+    weights.scatter_(1, winner, 0.0)  # so that a small sum of the others is not lost next to a weight near 1
     others = weights.sum(1)
     log_chance = torch.where(others < 0.5, (-others).log1p(), chance.log())
     log_label = None if labels is None else logits.gather(1, labels[:, None])[:, 0] - best + log_chance
@@ -81,7 +81,7 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of every row in descending order, and their columns, as `torch.topk` does.
 
-    They lie in the parts of the row with the largest maxima; searching only these is many times faster on a CPU.
+    Only the segments of the row with the largest maxima are searched, which is many times faster on a CPU.
     """
     width = logits.shape[1]
     count = min(count, width)

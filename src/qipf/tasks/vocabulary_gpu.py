@@ -1,7 +1,7 @@
-"""The reduction of a large vocabulary as one Triton kernel: every row of logits is read once, and nothing is copied.
+"""Reduce the logits of a large vocabulary with one Triton kernel that reads every row once and copies nothing.
 
-On an H200 it takes 2.4 % of a float32 pass of GPT-2 instead of 39 % by operations of torch (`docs/howto/tokens.md`).
-Import it only if there is Triton, which comes with PyTorch for NVIDIA and AMD GPUs on Linux.
+On an H200 it takes 2.4 % of a float32 pass of GPT-2, compared with 39 % for torch operations (`docs/howto/tokens.md`).
+Import it only if Triton is installed, which comes with PyTorch for NVIDIA and AMD GPUs on Linux.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-COLUMNS, WARPS = 512, 16  # logits of one row that are read at once, and by how many warps: the fastest on an H200
+COLUMNS, WARPS = 512, 16  # logits of a row read at once, and the number of warps; the fastest on an H200
 
 
 def reduce_rows(logits: Tensor, rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the predicted tokens (M,), and six numbers per token, (M, 6), in float32.
+    """Return the predicted tokens (M,) and six statistics per token, (M, 6), in float32.
 
-    The numbers are the largest and the second largest logit, and `log_rest`, `log_sum`, `entropy` and `log_label` as
-    `qipf.tasks.outputs.TokenSummary` defines them; the last is 0 without labels.
+    The statistics are the largest and second largest logit, and `log_rest`, `log_sum`, `entropy` and `log_label` as
+    `qipf.tasks.outputs.TokenSummary` defines them; the last is 0 if there are no labels.
 
     Args:
         logits: (R, V) on a GPU, float32 or narrower, with at least two columns.
-        rows: (M,) which rows to reduce.
+        rows: (M,) the rows to reduce.
         labels: (M,) the token that each row should predict, from 0 to V - 1, or None.
     """
     if logits.stride(1) != 1:
@@ -44,8 +44,8 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
     start = logits + tl.load(rows + token).to(tl.int64) * stride
     lanes = tl.arange(0, COLUMNS)
 
-    # Every lane keeps the two largest logits that it meets and the column of the largest; and, of all its logits but
-    # the largest, the weights relative to the largest, and the weights times the distance.
+    # Every lane keeps its two largest logits and the column of the largest and, for all its logits except
+    # the largest, the sum of weights relative to the largest, and of weights times distance.
     best = tl.full((COLUMNS,), -3e38, tl.float32)
     second = best
     place = lanes
@@ -54,7 +54,7 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
     for first in range(0, width, COLUMNS):
         column = first + lanes
         value = tl.load(start + column, mask=column < width, other=-float("inf")).to(tl.float32)
-        value = tl.where(value < -1e30, -1e30, value)  # what a masked token is elsewhere, too
+        value = tl.where(value < -1e30, -1e30, value)  # the value of masked tokens in `_reduce` of `vocabulary`
         value = tl.where(column < width, value, -3e38)
         larger = value > best
         behind = tl.where(larger, best - value, value - best)
@@ -69,14 +69,14 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
     winner = tl.min(tl.where(best == highest, place, width - 1), 0)
     next_highest = tl.max(tl.where(place == winner, second, best), 0)
 
-    # The same for all lanes together: what is largest in its lane is one of the others, but for the winner itself.
+    # The same across lanes: the largest of each lane counts as one of the others, except for the overall winner.
     behind = best - highest
     behind = tl.where(behind < -1e4, -1e4, behind)
     weight = tl.exp(behind)
     count = tl.where(place == winner, weights, weights + 1.0)
     rest = tl.sum(weight * count, 0)
     moment = tl.sum(weight * (moments + behind * count), 0)
-    # The logarithm of 1 + rest; for a small rest the sum would lose its digits.
+    # log(1 + rest); for a small rest, the plain sum would lose precision.
     log_all = tl.where(rest < 0.01, rest * (1.0 - rest * (0.5 - rest / 3.0)), tl.log(1.0 + rest))
 
     own = 0.0

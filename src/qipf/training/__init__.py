@@ -1,4 +1,4 @@
-"""A plain training loop for the methods that train networks of their own, and for the study."""
+"""A training loop for the study and for methods that train their own networks."""
 
 from qipf.training.loop import (
     MOMENTUM,

@@ -1,4 +1,4 @@
-"""Train a copy of the second half of a network on clean and perturbed inputs, while the network stays as it is."""
+"""Train a copy of the second half of a network on clean and perturbed inputs without changing the network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qipf.training.loop import negative_log_likelihood, seeded
 from qipf.training.split import PADDING, Split, crop
 
 PART = 2**26
-"""Bytes of inputs that are perturbed together."""
+"""Bytes of inputs perturbed at a time."""
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
@@ -35,9 +35,9 @@ def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, prog
 
     Args:
         start: The model and the data.
-        size: How many inputs to take at most.
-        memory: Bytes that they take at most; of more, a random sample is taken, or the first of a loader.
-        seed: Of the sample.
+        size: The maximum number of inputs.
+        memory: Their maximum size in bytes; larger data is sampled at random, or truncated for a loader.
+        seed: The seed of the sample.
         progress: Show a progress bar.
     """
     first = start.first
@@ -55,7 +55,7 @@ def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, prog
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return batches as one, without their masks."""
+    """Concatenate batches, without their masks."""
     rows = sum(batch.rows for batch in batches)
     try:
         args, kwargs = tree_map(_joined, *((batch.args, dict(batch.kwargs)) for batch in batches))
@@ -71,18 +71,18 @@ def _joined(*parts: Any) -> Any:
 
 
 class CopyLearner(nn.Module):
-    """Maps numbers of inputs to the logits of a copy: i is input i as it is, and N + i a perturbed copy of it.
+    """Map input indices to the logits of a copy: i is input i, and N + i a perturbed copy of it.
 
-    All inputs are perturbed again at the start of every epoch, in large parts, because many small ones would keep a GPU
-    waiting. The network stops at the split.
+    All inputs are perturbed again at the start of every epoch, in large chunks, because many small ones would keep a
+    GPU waiting. The network is run only up to the split.
 
     Args:
-        network: The network, which is no part of this module.
+        network: The network, which is not a submodule.
         half: The copy.
         data: N inputs.
-        change: Perturbs inputs.
-        generator: Of `change`; every epoch seeds it from the global generator, whose state checkpoints keep.
-        views: Views that keep the class: with "mirror" half of the images are mirrored, with "far" they are moved.
+        change: The function that perturbs inputs.
+        generator: The generator of `change`, seeded every epoch from the global generator, which checkpoints save.
+        views: Views that preserve the class: "mirror" mirrors half of the images, and "far" moves them.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class CopyLearner(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.copy = half
-        self._network = [network]  # not a module of this one: its mode and device stay
+        self._network = [network]  # in a list, so that it is not a submodule
         self._data, self._change, self._generator, self._views = data._replace(labels=None), change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
         self._both, self._asked = self._data, 0
-        if is_image(data.inputs):  # the range of values, which must not depend on interruptions
+        if is_image(data.inputs):  # fixes the value range, which must not depend on interruptions
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
 
@@ -115,12 +115,12 @@ class CopyLearner(nn.Module):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Hold the network untouched, in a context in which this module can be called."""
+        """Return a context in which this module can be called and the network is preserved."""
         with untouched(self._network[0], eager=True), self._recorder.attached(), watching([self.copy.start], _stop):
             yield
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Return the logits (M, C) of some numbers of inputs, (M,); an epoch asks for each of the 2 N once."""
+        """Return the logits (M, C) for input indices (M,); an epoch uses each of the 2 N indices once."""
         if self._asked % (2 * self._data.rows) == 0:
             self.draw()
         self._asked += len(numbers)
@@ -134,8 +134,8 @@ class CopyLearner(nn.Module):
         return self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs).reshape(batch.rows, -1)
 
     def draw(self) -> None:
-        """Begin an epoch: perturb all inputs."""
-        self._asked, self._both = 0, self._data  # frees the copies of the last epoch
+        """Start an epoch: perturb all inputs."""
+        self._asked, self._both = 0, self._data  # frees the copies of the previous epoch
         self._generator.manual_seed(int(torch.randint(2**62, ())))
         tensors = [one for one in tree_leaves((self._data.args, dict(self._data.kwargs))) if isinstance(one, Tensor)]
         rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in tensors)))
@@ -144,7 +144,7 @@ class CopyLearner(nn.Module):
             self._both = joined([self._data, *(part.replaced(self._change(part.inputs)) for part in parts)])
 
     def _moved(self, images: Tensor) -> Tensor:
-        """Return images that are cropped and mirrored at random, if they may be."""
+        """Crop and mirror images at random, if the views allow it."""
         if not {"mirror", FAR} & set(self._views):
             return images
         draw = {"generator": self._generator, "device": self._generator.device}
@@ -170,7 +170,7 @@ def _stop(*_: Any) -> None:
 
 
 def epoch_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
-    """Return about how long an epoch in steps of so many rows takes, and leave the copy as it was."""
+    """Estimate the duration of an epoch with `rows` rows per step, without changing the copy."""
     before, device = learner.copy.weights(), learner.device
     learner.copy.learn(True)
     chosen = torch.randperm(len(split.inputs), generator=torch.Generator().manual_seed(0))[:rows]

@@ -1,4 +1,4 @@
-"""Train a network: the data stays on the device, and an interrupted run continues from its checkpoint."""
+"""Train a network with the data on the device, resuming interrupted runs from a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 MOMENTUM = 0.9
 """The momentum of SGD."""
 Step = Callable[[Tensor, Tensor], None]
-_WARM_UP = 3  # steps before the recording, in which the libraries and the optimiser set themselves up
+_WARM_UP = 3  # steps before the recording, in which libraries and optimiser initialise
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EpochReport:
     loss: float
     """The mean training loss of the epoch."""
     accuracy: float | None
-    """The share of correct predictions during the epoch; None for regression."""
+    """The training accuracy during the epoch; None for regression."""
     net: nn.Module
 
 
@@ -63,37 +63,37 @@ def train(
 ) -> nn.Module:
     """Train `net` in place and return it, in eval mode.
 
-    On the CPU the result depends only on the initial weights, the data and the arguments, bit for bit. On CUDA the
+    On the CPU, the result is a bit-exact function of the initial weights, the data and the arguments. On CUDA the
     network runs in bfloat16 autocast with channels-last images. The global random generators are not changed.
 
     Args:
         net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
         split: The training data, a Split or anything that `qipf.training.split.as_split` accepts; it is copied to the
             device once.
-        epochs: Number of passes through the data.
+        epochs: Number of epochs.
         batch_size: Number of inputs per step; the last step of an epoch may have fewer.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
-        weight_decay: Decoupled with Adam (AdamW), an L2 penalty with SGD. It acts on parameters with two or more axes
-            (not on biases and norms), except for those that a module names in an attribute `undecayed`.
+        weight_decay: Decoupled for Adam (AdamW), an L2 penalty for SGD. It applies to parameters with two or more axes
+            (not on biases and norms), except for those listed in the attribute `undecayed` of a module.
         optimizer: Adam, or SGD with momentum 0.9.
         schedule: See `one_cycle`.
         augment: Random crops by up to 4 pixels, with or without random horizontal flips.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
         seed: Seed of the order of the data, the augmentation and dropout.
-        device: The device to train on, where the network stays; None for its own.
-        checkpoint: A file that is written after every epoch. If it exists, training continues from it to the weights
-            that an uninterrupted run gives; the file of a finished run only restores its weights. Callbacks are called
-            only for the steps that are still taken.
-        identity: Whatever else the run depends on; a checkpoint with a different one is refused.
+        device: The device to train on, on which the network remains; None for its own.
+        checkpoint: A file written after every epoch. If it exists, training resumes from it and gives the same weights
+            as an uninterrupted run; the file of a finished run only restores its weights. Callbacks are called
+            only for the remaining steps.
+        identity: Other values that the run depends on; a checkpoint with different ones is rejected.
         on_step: Called as `on_step(steps done, net)` after every step.
         on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
         cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network
-            and the loss must not take decisions in Python that change from step to step. Ignored on other devices.
-        progress: Whether to show a progress bar with loss and accuracy.
+            and the loss must not contain Python control flow that changes between steps. Ignored on other devices.
+        progress: Show a progress bar with loss and accuracy.
 
     Raises:
         TypeError: `split` is not training data.
-        ValueError: An argument is out of range, the checkpoint belongs to another run, or the loss is not finite.
+        ValueError: An argument is out of range, the checkpoint belongs to a different run, or the loss is not finite.
     """
     split = as_split(split, "split")
     _check(split, epochs, batch_size, learning_rate, augment)
@@ -163,7 +163,7 @@ def train(
 
 
 def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
-    """Return the share of correct predictions on `split`; the mode of the network is restored."""
+    """Return the accuracy on `split`; the mode of the network is restored."""
     split = as_split(split, "split")
     if split.targets.is_floating_point():
         raise ValueError("accuracy: expected integer classes as targets, got floats (regression has no accuracy)")
@@ -182,11 +182,11 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
 class GraphedStep:
     """Run `step(inputs, targets)`; after a few ordinary steps, replay a recording of one as a CUDA graph.
 
-    Small networks wait for their kernels to be launched. Seconds per epoch on an H200 with ordinary and with recorded
+    Small networks are limited by kernel launches. Seconds per epoch on an H200 with ordinary and with recorded
     steps (results/recorded-steps.json): LeNet 1.25 and 0.17, VGG-3 1.02 and 0.35, ResNet-18 1.66 and 1.00.
 
     The step is recorded for the shape of the first batch. Batches of other shapes, such as the last one of an epoch,
-    run as ordinary steps. What a step decides in Python is decided during the recording and never again.
+    run as ordinary steps. Python control flow in a step is evaluated only during the recording.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
@@ -225,7 +225,7 @@ class GraphedStep:
         return graph
 
     def _ordinary(self, inputs: Tensor, targets: Tensor) -> None:
-        """Take an ordinary step on the stream of the recording, so that the gradients always belong to that stream."""
+        """Take an ordinary step on the stream of the recording, so that gradients always belong to that stream."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             self._step(inputs, targets)
@@ -233,7 +233,7 @@ class GraphedStep:
 
 
 class _Tally:
-    """Loss and correct predictions of an epoch, summed on the device because reading a value makes it wait."""
+    """Loss and correct predictions of an epoch, summed on the device because reading a value blocks."""
 
     def __init__(self, regression: bool, device: torch.device) -> None:
         self.sums = torch.zeros(2, dtype=getattr(torch, widest_float(device)), device=device)
@@ -244,7 +244,7 @@ class _Tally:
         self.count = 0
 
     def add(self, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch to the sums only: this is part of a recorded step, and a replay does not run Python code."""
+        """Add a batch to the sums, using only device operations: replaying a recorded step runs no Python code."""
         self.sums[0] += loss.detach().to(self.sums.dtype) * len(targets)
         if not self.regression:
             self.sums[1] += (_classes(outputs.detach()) == targets).sum()
@@ -269,7 +269,7 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded
     groups = [group for group in groups if group["params"]]
     if name == "adam":
         fused = trained[0].device.type == "cuda" or None
-        # a recorded step reads its rate from the device
+        # a recorded step reads the learning rate from the device
         given = torch.tensor(rate, device=trained[0].device) if recorded else rate
         return torch.optim.AdamW(groups, lr=given, fused=fused, capturable=recorded)
     if name == "sgd":
@@ -286,9 +286,9 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators, which dropout draws from, inside the block, and restore them after it.
+    """Seed the global generators, which dropout uses, and restore them afterwards.
 
-    Other threads that seed wait, and those that read a model leave the generators alone.
+    Other threads that seed will wait, and those that read a model do not touch the generators.
     """
     cuda = device.type == "cuda"
     with seeding(), torch.random.fork_rng(devices=[device] if cuda else []):
@@ -313,14 +313,14 @@ def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, aug
 
 
 def device_of(net: nn.Module) -> torch.device:
-    """Return the device of the network's parameters (or buffers); the CPU for a network without any."""
+    """Return the device of the network's parameters (or buffers); the CPU if there are none."""
     for tensor in (*net.parameters(), *net.buffers()):
         return tensor.device
     return torch.device("cpu")
 
 
 def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Compute the mean loss of a batch: cross-entropy of the logits, or the squared error if the targets are floats."""
+    """Return the mean loss of a batch: cross-entropy of the logits, or squared error for floating-point targets."""
     if targets.is_floating_point():
         return functional.mse_loss(outputs.reshape(targets.shape), targets)
     if outputs.ndim == 2 and outputs.shape[1] == 1:
@@ -333,10 +333,10 @@ def _classes(outputs: Tensor) -> Tensor:
 
 
 def one_cycle(step: int, steps: int, peak: float) -> float:
-    """Return the learning rate of a step: a cosine from 4 % of `peak` up to it, then one down to 0.1 % of it.
+    """Return the learning rate of a step: cosine annealing from 4 % of `peak` up to `peak`, then down to 0.1 % of it.
 
-    The peak is reached after a quarter of all steps, the end at the last one (Smith and Topin, "Super-convergence",
-    2018). The rate depends only on the step, so a resumed run needs nothing else.
+    The peak is reached after a quarter of all steps (Smith and Topin, "Super-convergence",
+    2018). The rate depends only on the step, so a resumed run needs no other state.
     """
     top = max(1.0, 0.25 * (steps - 1))
     if step < top:

@@ -1,4 +1,4 @@
-"""Training data: inputs with their targets, and batches of them in random order, augmented."""
+"""Training data: inputs with targets, and augmented batches in random order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qipf.runners.torch import to_tensor
 
 Augment = Literal["none", "crop", "crop-flip"]
 PADDING = 4
-"""Pixels on every side that a random crop may move by."""
+"""Padding in pixels for random crops."""
 
 
 class Split(NamedTuple):
@@ -27,17 +27,17 @@ class Split(NamedTuple):
     targets: Tensor
     """`(N,)` int64 classes, or float32 values for regression."""
 
-    # len(split) stays 2, as for every NamedTuple: `inputs, targets = split` must keep working.
+    # len(split) stays 2, as for every NamedTuple: `inputs, targets = split` must work.
 
 
 SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorDataset
-"""What `as_split` takes."""
+"""Types accepted by `as_split`."""
 
 
 def as_split(data: SplitLike, name: str = "data") -> Split:
-    """Return `data` as a Split, from a Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors.
+    """Convert a Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors to a Split.
 
-    Tensors keep their floating-point type; NumPy's floating-point numbers become torch's default type. Integer and
+    Tensors keep their floating-point type; NumPy floating-point arrays are cast to torch's default dtype. Integer and
     boolean targets become int64, and those of shape (N, 1) become (N,).
 
     Args:
@@ -45,7 +45,7 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
         name: Its name in error messages.
 
     Raises:
-        TypeError: `data` is something else.
+        TypeError: `data` has an unsupported type.
         ValueError: The numbers of inputs and targets differ.
     """
     parts: Any = data.tensors if isinstance(data, TensorDataset) else data
@@ -77,7 +77,7 @@ def _as_torch(values: Tensor | np.ndarray) -> Tensor:
 def minibatches(
     inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the data once in random order. The generator lives on the CPU, so the order is the same on every device."""
+    """Yield the data once in random order; the generator is on the CPU, so the order is the same on every device."""
     order = torch.randperm(len(inputs), generator=generator)
     places = torch.randint(0, 2 * PADDING + 1, (len(inputs), 2), generator=generator)
     flips = torch.rand(len(inputs), generator=generator) < 0.5
@@ -96,7 +96,7 @@ def minibatches(
 
 
 def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
-    """Cut a window of the original size out of each padded image, and reverse the columns of those in `flips`."""
+    """Crop each padded image to its original size, and mirror those in `flips`."""
     count, channels, height, width = padded.shape
     height, width = height - 2 * PADDING, width - 2 * PADDING
     columns = torch.arange(width, device=padded.device).expand(count, -1)

@@ -1,4 +1,4 @@
-"""The state of a training run as one safetensors file, from which it continues as if it had never stopped."""
+"""Save the state of a training run to a safetensors file, and resume from it exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMAT = "qipf-training-2"
 
 
 def data_checksum(split: Split) -> int:
-    """Return a number that distinguishes one training set from another."""
+    """Return a checksum that identifies a training set."""
     crc = 0
     for tensor in split:
         values = tensor.detach().cpu().contiguous()
@@ -37,7 +37,7 @@ def save_state(
     settings: dict[str, Any],
     device: torch.device,
 ) -> None:
-    """Write everything that the next epoch depends on (the learning rate follows from the step)."""
+    """Write all state that the next epoch depends on (the learning rate depends only on the step)."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {f"net.{name}": tensor for name, tensor in net.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -61,10 +61,10 @@ def load_state(
     settings: dict[str, Any],
     device: torch.device,
 ) -> int:
-    """Restore what `save_state` wrote, and return the number of epochs done.
+    """Restore a state written by `save_state`, and return the number of completed epochs.
 
     Raises:
-        ValueError: The file is not a checkpoint, or belongs to another run.
+        ValueError: The file is not a checkpoint, or belongs to a different run.
     """
     header, tensors = _read(path)
     found = json.loads(header["settings"])
@@ -95,7 +95,7 @@ def load_state(
 
 
 def check(path: Path) -> None:
-    """Raise ValueError if the file is not a checkpoint as `save_state` wrote it."""
+    """Raise ValueError if the file is not a checkpoint written by `save_state`."""
     _read(path)
 
 

@@ -1,6 +1,6 @@
 """Shifted inputs: images (`paper`, `corruptions`), text and tables.
 
-`apply` knows all of them by name. A shift of the paper takes an intensity in its own unit, every other one a severity
+`apply` accepts all of them by name. The shifts of the paper have an intensity in their own unit, all others a severity
 from 1 to 5.
 """
 
@@ -24,7 +24,7 @@ FAMILIES: dict[str, tuple[float, ...]] = {
     **IMAGES,
     **{name: tuple(map(float, SEVERITIES)) for name in (*text.SHARES, *table.AMOUNTS)},
 }
-"""Every shift that `apply` knows, with its intensities."""
+"""All shifts of `apply` with their intensities."""
 
 
 def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
@@ -38,8 +38,8 @@ def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
         seed: Seed of random shifts.
 
     Raises:
-        TypeError: The inputs have another type than the shift changes.
-        ValueError: The name is unknown, images are not within [0, 1], or the intensity is impossible.
+        TypeError: The shift does not support the type of the inputs.
+        ValueError: The name is unknown, images are not within [0, 1], or the intensity is invalid.
     """
     if name not in FAMILIES:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(FAMILIES)}")

@@ -4,13 +4,13 @@
 |---|---|---|---|
 | shot-noise | counts photons | 60, 25, 12, 5, 3 per white pixel | 500, 250, 100, 75, 50 |
 | impulse-noise | makes values black or white | 3, 6, 9, 17, 27 % of them | 1, 2, 3, 5, 7 % |
-| motion-blur | drags the image along a random line | half a Gaussian of 3, 5, 8, 12, 15 pixels | 1, 1.5, 2, 2, 2.5 |
-| glass-blur | lets pixels jump, between two blurs | by 1, 2, 2, 3, 4 pixels | by 1 |
+| motion-blur | smears the image along a random line | half a Gaussian of 3, 5, 8, 12, 15 pixels | 1, 1.5, 2, 2, 2.5 |
+| glass-blur | moves pixels at random, between two blurs | by 1, 2, 2, 3, 4 pixels | by 1 |
 | fog | adds a fractal cloud | of 1.5, 2, 2.5, 2.5, 3 times white | 0.2, 0.5, 0.75, 1, 1.5 |
 | snow | brightens; bright streaks | 30 to 60 % of a pale copy | 5 to 20 % |
 | spatter | splashes of mud | 3, 14, 24, 50, 57 % covered | 4, 6, 9, 16, 30 % |
 | jpeg | stores as JPEG | quality 25, 18, 15, 10, 7 | 80, 65, 58, 50, 40 |
-| saturation | gamma if grey; saturation if coloured | power 0.7, 0.5, 0.35, 0.25, 0.15 | times 0.3, 0.1, 1.5, 2, 2.5 |
+| saturation | gamma for grey, saturation for colour | power 0.7, 0.5, 0.35, 0.25, 0.15 | times 0.3, 0.1, 1.5, 2, 2.5 |
 | stripes | inverts a stripe on the left and on the right | 5, 10, 15, 20, 25 % of the width each | the same |
 | scale | shrinks about the centre; black around it | to 90, 80, 70, 60, 50 % | the same |
 | gaussian-noise | adds normal noise | deviation 0.08, 0.12, 0.18, 0.26, 0.38 | 0.04 to 0.1 |
@@ -20,12 +20,12 @@
 | pixelate | removes resolution | 40, 50, 60, 70, 75 % | 5, 10, 15, 25, 35 % |
 
 The last five resemble reference perturbations (`qipf.tasks.perturbations`), on which scores may have been fitted;
-`RESEMBLES` names them, and results on them are reported apart. Images with three channels count as coloured. Values
-are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019) where these give
+`RESEMBLES` names them, and results on them are reported separately. Images with three channels count as colour images.
+Values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019) if they give
 any; gamma, the widths of stripes below severity 5 and, for colour images, stripes, scale and spatter below severity 4
 are ours. Lengths in pixels hold for images of 28 (grey) and 32 pixels (colour) and grow with the shorter side. Unlike
-in the published programs, random numbers depend on the seed and the number of the image alone, all pixels behind
-frosted glass jump at once, spatter is always mud, and images go on beyond their border as they end there.
+in the published programs, random numbers depend only on the seed and the index of the image, all pixels behind
+frosted glass move at once, spatter is always mud, and edge pixels are repeated beyond the border.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from qipf.tasks.perturbations import check_images, perturb
 
 _ARGUMENTS = tomllib.loads(resources.files("qipf.study.shifts").joinpath("corruptions.toml").read_text("utf-8"))
 GREY: dict[str, list[list[float]]] = _ARGUMENTS["grey"]
-"""Arguments at each severity for images of one channel (and of any number but three)."""
+"""Arguments at each severity for images with one channel (or any number except three)."""
 COLOUR: dict[str, list[list[float]]] = _ARGUMENTS["colour"]
-"""Arguments for images of three channels."""
+"""Arguments for images with three channels."""
 
 CORRUPTIONS = tuple(GREY)
 """Names of all corruptions."""
@@ -58,10 +58,10 @@ RESEMBLES = {
     "contrast": "contrast",
     "pixelate": "pixelate",
 }
-"""Corruptions that resemble a reference perturbation, and which one."""
+"""Corruptions that resemble a reference perturbation, with its name."""
 
 CHUNK = 1 << 22
-"""Pixel values processed at a time, which bounds the memory and changes no result."""
+"""Pixel values processed at a time, to bound memory without changing results."""
 
 _LENGTHS = {"motion-blur": (0, 1), "glass-blur": (0, 1), "defocus-blur": (0, 1), "spatter": (0, 2), "snow": (2, 4, 5)}
 _RANDOM: dict[str, Callable[..., Tensor]] = {
@@ -80,14 +80,14 @@ _RANDOM: dict[str, Callable[..., Tensor]] = {
 def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: int = 0) -> Tensor:
     """Return corrupted images of the same shape, dtype and device, within [0, 1].
 
-    Random numbers depend on `seed`, the corruption and the index of the image, not on batch or device.
+    Random numbers depend on `seed`, the corruption and the index of the image, not on the batch or device.
 
     Args:
         images: `(N, c, h, w)`, floating point, within [0, 1].
         name: One of `CORRUPTIONS`.
         severity: From 1 to 5.
         seed: Seed of the random numbers.
-        first: Index of the first image, so that batches get what the whole set would.
+        first: Index of the first image, so that batches give the same result as the whole set.
 
     Raises:
         TypeError: The images are not a floating-point tensor.
@@ -105,7 +105,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
 
 
 def parameters(name: str, severity: int, channels: int, side: int) -> tuple[float, ...]:
-    """Return the arguments of a corruption, with lengths in pixels of these images."""
+    """Return the arguments of a corruption, with lengths in pixels."""
     values = (COLOUR if channels == 3 else GREY)[name][severity - 1]
     unit = side / (32 if channels == 3 else 28)
     lengths = _LENGTHS.get(name, ())
@@ -116,7 +116,7 @@ def _corrupted(images: Tensor, name: str, severity: int, seed: int, first: int) 
     channels, side = images.shape[1], min(images.shape[-2:])
     values = parameters(name, severity, channels, side)
     if name in _RANDOM:
-        # corruptions of the same image are independent of each other, severities of one corruption share their numbers
+        # corruptions of an image are independent, and severities of a corruption share random numbers
         stream = seed * len(CORRUPTIONS) + CORRUPTIONS.index(name)
         return _RANDOM[name](images, Counter(stream, len(images), first, images.device), *values)
     if name == "defocus-blur":

@@ -40,7 +40,7 @@ class Counter:
         self._used = 0
 
     def uniform(self, *shape: int) -> Tensor:
-        """Return `(count, *shape)` float32, uniform over (0, 1) without its ends."""
+        """Return `(count, *shape)` float32, uniform over the open interval (0, 1)."""
         size = math.prod(shape)
         places = torch.arange(self._used + 1, self._used + size + 1, dtype=torch.int64, device=self._device)
         self._used += size
@@ -59,7 +59,7 @@ def _mixed(bits: Tensor) -> Tensor:
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
-    """Shift right and fill with zeros; the shift of signed integers repeats the sign."""
+    """Shift right, filling with zeros instead of the sign bit."""
     return (bits >> shift) & ((1 << (64 - shift)) - 1)
 
 
@@ -70,12 +70,12 @@ def _signed(value: int) -> int:
 
 
 def motion_blur(images: Tensor, random: Counter, radius: float, sigma: float) -> Tensor:
-    """Drag every image along a line, in a direction within 45 degrees of the horizontal."""
+    """Smear every image along a line within 45 degrees of the horizontal."""
     return dragged(images, (random.uniform(1)[:, 0] - 0.5) * 90, radius, sigma)
 
 
 def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
-    """Average images moved by 0 to 2 `radius` pixels, weighted by half a Gaussian of `sigma` pixels."""
+    """Average images moved by 0 to 2 `radius` pixels, weighted by a half-Gaussian of `sigma` pixels."""
     height, width = images.shape[-2:]
     moves = range(2 * math.ceil(radius) + 1)
     weights = [math.exp(-(move**2) / (2 * sigma**2)) for move in moves]
@@ -94,7 +94,7 @@ def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Ten
 
 
 def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, rounds: float) -> Tensor:
-    """Blur, replace every pixel by a random near one in each round, and blur again."""
+    """Blur, replace every pixel by a random neighbour in each round, and blur again."""
     count, channels, height, width = images.shape
     reach = max(1, round(distance))
     blur = torch.full((1,), sigma, dtype=torch.float64, device=images.device)
@@ -123,11 +123,11 @@ def defocus_blur(images: Tensor, radius: float, smooth: float) -> Tensor:
 
 
 LEVELS = 255
-"""Steps of brightness of stored images, for which photons are counted."""
+"""Brightness levels of stored images, for which photons are counted."""
 
 
 def shot_noise(images: Tensor, random: Counter, photons: float) -> Tensor:
-    """Add Poisson noise: a white pixel receives `photons` photons on average, a grey one fewer in proportion.
+    """Add Poisson noise: a white pixel receives `photons` photons on average, and a grey one proportionally fewer.
 
     The count is a quantile of its distribution, found in a table by bisection.
     """
@@ -156,7 +156,7 @@ def impulse_noise(images: Tensor, random: Counter, fraction: float) -> Tensor:
 
 
 def speckle_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
-    """Add normal noise in proportion to the brightness."""
+    """Add normal noise proportional to the brightness."""
     return images + images * deviation * random.normal(*images.shape[1:]).to(images.dtype)
 
 
@@ -166,12 +166,12 @@ def gaussian_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
 
 
 def gamma(images: Tensor, power: float) -> Tensor:
-    """Raise every value to a power: black and white stay, greys brighten below 1 and darken above."""
+    """Raise every value to a power: powers below 1 brighten greys, powers above 1 darken them."""
     return images**power
 
 
 def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
-    """Multiply the saturation of hue, saturation and value by `factor` and add `offset`; three channels.
+    """Multiply the HSV saturation of three-channel images by `factor` and add `offset`.
 
     A grey pixel has no hue and counts as red if the offset colours it.
     """
@@ -185,7 +185,7 @@ def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
 
 
 def stripes(images: Tensor, fraction: float) -> Tensor:
-    """Invert a stripe along the left and the right border, each a fraction of the width."""
+    """Invert a stripe along the left and right borders, each a fraction of the width."""
     width = images.shape[-1]
     column = torch.arange(width, device=images.device)
     stripe = round(width * fraction)
@@ -198,7 +198,7 @@ MUD = (63 / 255, 42 / 255, 20 / 255)
 def fog(images: Tensor, random: Counter, density: float, decay: float, nearness: float) -> Tensor:
     """Add a cloud of brightness `density` and scale the sum so that white stays white.
 
-    `decay` smooths a cloud from one scale to the next; `nearness` counts how often it is shown from half the distance.
+    `decay` smooths a cloud from one scale to the next; `nearness` is the number of times that the distance is halved.
     """
     height, width = images.shape[-2:]
     size = 1 << max(2, (max(height, width) - 1).bit_length())
@@ -220,9 +220,9 @@ def snow(
     decay: float,
     keep: float,
 ) -> Tensor:
-    """Brighten every image but a share `keep`, and let flakes fall across it from the side.
+    """Brighten every image, except for a fraction `keep`, and add flakes that drift across from the side.
 
-    Flakes are squares of `size` pixels with normal numbers N(level, spread^2) above `least`; their traces have up to 2
+    Flakes are squares of `size` pixels with normal numbers N(level, spread^2) above `least`; their streaks have up to 2
     `drag` pixels and fade with `decay`.
     """
     height, width = images.shape[-2:]
@@ -236,9 +236,9 @@ def snow(
 
 
 def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: float) -> Tensor:
-    """Cover a share of every image with splashes of mud.
+    """Cover a fraction of every image with splashes of mud.
 
-    Gaussians of `size` and `edge` pixels make splashes of noise and soften their edges.
+    Noise blurred with a Gaussian of `size` pixels gives splashes; one of `edge` pixels softens them.
     """
     channels, height, width = images.shape[1:]
     noise = random.normal(1, height, width).to(images.dtype)
@@ -255,7 +255,7 @@ def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: 
 
 
 def grey(images: Tensor) -> Tensor:
-    """Return the luminance (Rec. 601) `(N, 1, h, w)`, or the mean of the channels unless there are three."""
+    """Return the luminance (Rec. 601) `(N, 1, h, w)`, or the mean of the channels if there are not three."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
     weights = torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype, device=images.device)
@@ -265,7 +265,7 @@ def grey(images: Tensor) -> Tensor:
 def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
     """Return diamond-square clouds in [0, 1], `(N, size, size)` or larger; `size` is a power of two.
 
-    Each step puts a point between four others, at their mean plus a uniform number, which shrinks by the square of
+    Each step inserts a point between four others, at their mean plus uniform noise, which shrinks by the square of
     `decay` from one scale to the next. A near cloud is a window of a quarter of the width, refined further.
     """
     cloud = random.uniform(1, 1) * 0
@@ -281,7 +281,7 @@ def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
 
 
 def _refined(corners: Tensor, random: Counter, spread: float) -> Tensor:
-    """Return `(N, 2n, 2n)` from `(N, n, n)`, with new points between the old ones, continued periodically."""
+    """Return `(N, 2n, 2n)` from `(N, n, n)`, with new points between the old ones and periodic boundaries."""
     side = corners.shape[-1]
     centre, across, down = (spread * (2 * random.uniform(3, side, side) - 1)).unbind(1)
     centre += (corners + corners.roll(-1, 1) + corners.roll(-1, 2) + corners.roll((-1, -1), (1, 2))) / 4
@@ -312,7 +312,7 @@ COLOUR = (
 
 
 def jpeg(images: Tensor, quality: int) -> Tensor:
-    """Store and read images in [0, 1] as JPEG of a quality from 1 to 100."""
+    """Compress images in [0, 1] as JPEG with a quality from 1 to 100."""
     stored = (images * 255).round()
     height, width = images.shape[-2:]
     if images.shape[1] != 3:
@@ -323,7 +323,7 @@ def jpeg(images: Tensor, quality: int) -> Tensor:
     luma, chroma = luma.round(), chroma.round()
     even = functional.pad(chroma, (0, width % 2, 0, height % 2), mode="replicate")
     four = functional.avg_pool2d(even, 2, divisor_override=1)
-    bias = 1 + torch.arange(four.shape[-1], device=images.device) % 2  # halves are rounded down and up in turn
+    bias = 1 + torch.arange(four.shape[-1], device=images.device) % 2  # halves are rounded down and up alternately
     chroma = _stored(torch.floor((four + bias) / 4), quality, COLOUR)
     chroma = functional.interpolate(chroma, scale_factor=2, mode="bilinear", align_corners=False)
     cb, cr = (chroma[:, :, :height, :width].round() - 128).unbind(1)
@@ -339,7 +339,7 @@ def quantisation(quality: int, table: tuple[tuple[int, ...], ...]) -> list[list[
 
 
 def _stored(planes: Tensor, quality: int, table: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Quantise planes of values 0 to 255 by the cosine transform of 8x8 blocks."""
+    """Quantise planes of values 0 to 255 by the discrete cosine transform of 8x8 blocks."""
     height, width = planes.shape[-2:]
     padded = functional.pad(planes - 128, (0, -width % 8, 0, -height % 8), mode="replicate")
     steps = torch.tensor(quantisation(quality, table), dtype=planes.dtype, device=planes.device)
@@ -352,7 +352,7 @@ def _stored(planes: Tensor, quality: int, table: tuple[tuple[int, ...], ...]) ->
 
 
 def _cosines() -> Tensor:
-    """Return the orthogonal matrix of the cosine transform of eight numbers."""
+    """Return the orthogonal 8x8 matrix of the discrete cosine transform."""
     frequency = torch.arange(8, dtype=torch.float64)[:, None]
     place = torch.arange(8, dtype=torch.float64)
     matrix = 0.5 * torch.cos(math.pi * frequency * (2 * place + 1) / 16)

@@ -9,9 +9,9 @@
 | shift | fraction t of the height and width | 0 | `[[1, 0, 2t], [0, 1, 2t]]`; t > 0 moves up and left |
 
 The matrices map output to input coordinates, which run from -1 to 1 over the image (torch `affine_grid` and
-`grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles are those on the pixel grid, also where
+`grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles refer to the pixel grid, even if
 the image is not square. The paper names "10 % to 90 %" and "270 degrees" without a grid; the intensities of `SHIFTS`
-are ours, and `apply` takes any other.
+are ours, and `apply` accepts others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
 
     Raises:
         TypeError: The images are not a floating-point tensor.
-        ValueError: The name is unknown, the images are not within [0, 1], or the intensity is impossible.
+        ValueError: The name is unknown, the images are not within [0, 1], or the intensity is invalid.
     """
     if name not in SHIFTS:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(SHIFTS)}")
@@ -57,7 +57,7 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
         return (images + intensity).clamp_(0, 1)
     height, width = images.shape[-2:]
     matrix = _matrix(name, intensity, height, width)
-    # half precision cannot address pixels: near 1 its numbers are 1/256 apart
+    # half precision is too coarse to address pixels: near 1 its values are 1/256 apart
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
     grid = functional.affine_grid(matrix[None], [1, 1, height, width], align_corners=False)
     grid = grid.to(dtype=computed.dtype, device=images.device).expand(len(images), -1, -1, -1)
@@ -67,7 +67,7 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
 
 def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
     """Return the 2x3 matrix from output to input coordinates, in float64."""
-    aspect = height / width  # coordinates run from -1 to 1 on both axes, whatever the number of pixels
+    aspect = height / width  # coordinates run from -1 to 1 on both axes, regardless of the number of pixels
     if name == "rotation":
         cosine, sine = _cos_sin(intensity)
         rows = [[cosine, -sine * aspect, 0.0], [sine / aspect, cosine, 0.0]]
@@ -85,7 +85,7 @@ def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
 
 
 def _cos_sin(degrees: float) -> tuple[float, float]:
-    """Return both, exact at quarter turns, where `math.cos` leaves 6e-17."""
+    """Return cosine and sine, exact at quarter turns, unlike `math.cos`."""
     quarter, rest = divmod(degrees, 90)
     if rest == 0:
         return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[int(quarter) % 4]

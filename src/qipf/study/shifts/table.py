@@ -2,12 +2,12 @@
 
 | shift | what it does | severities 1 to 5 |
 |---|---|---|
-| missing-values | values are missing and become the mean of their column | 5, 10, 20, 30, 40 % of the values |
+| missing-values | missing values are replaced by the mean of their column | 5, 10, 20, 30, 40 % of the values |
 | swapped-values | values are replaced by those of other rows in the same column | 5, 10, 20, 30, 40 % of the values |
 | column-drift | a third of the columns, at least one, move by some standard deviations | 0.25, 0.5, 1, 1.5, 2 |
 
-The first two resemble what `qipf.default` fits a probe to (`qipf.tasks.perturb`); the third does not. Means, deviations
-and other rows are those of the set that is shifted.
+The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, deviations
+and other rows are taken from the shifted set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AMOUNTS: dict[str, tuple[float, ...]] = {
     "swapped-values": (0.05, 0.1, 0.2, 0.3, 0.4),
     "column-drift": (0.25, 0.5, 1.0, 1.5, 2.0),
 }
-"""Share of the values, or standard deviations, at each severity."""
+"""Fraction of the values, or standard deviations, at each severity."""
 
 
 def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
@@ -31,7 +31,7 @@ def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
     Args:
         rows: `(N, d)`, floating point.
         name: One of `AMOUNTS`.
-        severity: From 1 to 5; higher ones shift the values of lower ones and more.
+        severity: From 1 to 5; higher severities also shift the values of lower ones.
         seed: Seed of the random numbers.
 
     Raises:
@@ -58,7 +58,7 @@ def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
 
 
 def _drift(rows: Tensor, deviations: float, stream: int) -> Tensor:
-    """Move some columns up or down, as if their instrument had lost its calibration."""
+    """Move some columns up or down, like an instrument that has lost its calibration."""
     draws = Counter(stream, rows.shape[1], device=rows.device)
     order, sign = draws.uniform(2).unbind(1)
     moved = torch.zeros_like(order).to(rows)

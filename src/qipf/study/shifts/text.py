@@ -1,14 +1,14 @@
-"""Shifted text at five severities: of strings, and of token ids (N, T).
+"""Shifted text at five severities, as strings or token ids (N, T).
 
 | shift | what it does to strings | what it does to token ids | severities 1 to 5 |
 |---|---|---|---|
 | typos | letters are left out, doubled, swapped or replaced | other tokens replace tokens | 2, 5, 10, 20, 30 % |
-| word-drops | words are left out | tokens are left out, the rest moves up, and padding follows | 5, 10, 20, 30, 40 % |
+| word-drops | words are left out | tokens are left out, the rest moves up, and padding is added | 5, 10, 20, 30, 40 % |
 
-Strings are what people write, so shift them (`shift_texts`) before your tokenizer if you can. Token ids (`apply`)
-are for sets that are tokenized already: the first token of a text and padding stay as they are, and tokens that replace
-others come from random places of the set. Typos of tokens resemble what `qipf.default` fits a probe to
-(`qipf.tasks.perturb`); those of strings and dropped words do not.
+If possible, shift strings (`shift_texts`) before tokenization. Token ids (`apply`)
+are for tokenized sets: the first token of a text and padding are unchanged, and replacement
+tokens come from random positions of the set. Typos of tokens resemble the perturbations of `qipf.default`
+(`qipf.tasks.perturb`); typos of strings and dropped words do not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARES: dict[str, tuple[float, ...]] = {
     "typos": (0.02, 0.05, 0.1, 0.2, 0.3),
     "word-drops": (0.05, 0.1, 0.2, 0.3, 0.4),
 }
-"""Share of the letters, words or tokens at each severity."""
+"""Fraction of the letters, words or tokens at each severity."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -39,7 +39,7 @@ def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0)
         seed: Seed of the random numbers.
 
     Raises:
-        TypeError: `texts` is a string or has an item that is none.
+        TypeError: `texts` is a string, or contains an item that is not.
         ValueError: The name or severity is unknown.
     """
     share = _share(name, severity)
@@ -62,7 +62,7 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
         name: "typos" or "word-drops".
         severity: From 1 to 5.
         seed: Seed of the random numbers.
-        padding: Token that fills up short texts.
+        padding: Token that pads short texts.
 
     Raises:
         TypeError: The ids are not integers.
@@ -86,13 +86,13 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
 
 
 def kept_tokens(ids: Tensor, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Return True for each token (N, T) that "word-drops" keeps; `compact` moves labels the same way."""
+    """Return True for each token (N, T) that "word-drops" keeps; `compact` moves labels in the same way."""
     draws = Counter(seed * len(SHARES) + 1, len(ids), device=ids.device)
     return (draws.uniform(ids.shape[1]) >= _share("word-drops", severity)) | ~_free(ids, padding)
 
 
 def compact(values: Tensor, kept: Tensor, fill: int) -> Tensor:
-    """Move the values (N, T) that are kept to the front of their rows and fill the rest."""
+    """Move the kept values (N, T) to the front of their rows, and fill the rest."""
     order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
     return torch.where(kept.gather(1, order), values.gather(1, order), fill)
 
@@ -103,7 +103,7 @@ def _share(name: str, severity: float) -> float:
 
 
 def _free(ids: Tensor, padding: int) -> Tensor:
-    """Return True for tokens that may change: all but padding and the first, which often stands for the text."""
+    """Return True for tokens that may change: all except padding and the first, which is often a class token."""
     free = ids != padding
     free[:, :1] = False
     return free
@@ -118,7 +118,7 @@ def _thinned(text: str, share: float, rng: np.random.Generator) -> str:
 
 
 def _misspelt(text: str, share: float, rng: np.random.Generator) -> str:
-    """Misspell a share of the letters, each with an error of its own."""
+    """Misspell a fraction of the letters, each with its own error."""
     letters, wrong, kinds = list(text), rng.random(len(text)) < share, rng.integers(4, size=len(text))
     random = rng.integers(len(_LETTERS), size=len(text))
     for place, letter in enumerate(text):
