@@ -288,6 +288,7 @@ def test_a_checkpoint_of_another_network_is_refused(data: tuple[Tensor, Tensor],
 def test_logits_of_other_shapes(shape: tuple[int, ...], data: tuple[Tensor, Tensor]) -> None:
     images, labels = data
     layers = nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Linear(16, 1 if len(shape) == 1 else 3)
+    nn.init.constant_(layers[3].bias, -1.0)  # all between 0 and 1 would be probabilities
     net = nn.Sequential(*layers, _Reshape(shape)).eval()
     given = images, labels % 2 if len(shape) == 1 else labels
     twin = qipf.Twin(split="1", epochs=1).fit(net, given, progress=False)

@@ -90,12 +90,10 @@ def planted(tmp_path):
 
 def test_means_are_those_that_were_planted(planted):
     """The probe: (0.7 + 0.9) / 2 plus 0.01 on average over two networks; the ensembles: 0.1 and 0.02 less than 0.8."""
-    table = tables.readme(planted)
-    assert line(table, "**qipf.default") == [
-        "**.810** / **.610**", "**.810** / **.610**", "**.810** / **.610**", "**.810** / **.610**",
-        "**.960** / **.760**", "**.960** / **.760**",
-    ]  # fmt: skip
-    assert line(table, "ensemble, 10 passes")[:1] == [".680 / .480"]
+    shift = TABLES["probe-shift"](planted)
+    assert line(shift, "**qipf.default")[-1] == ".810 / .610"
+    assert line(TABLES["probe-clean"](planted), "**qipf.default")[-1] == ".960 / .760"
+    assert line(shift, "ensemble of 10, contrast")[-1] == ".680 / .480"
     geometric = TABLES["probe-geometric"](planted)
     assert line(geometric, "**qipf.default")[-1] == ".710 / .510"  # rotation alone
     assert line(TABLES["probe-ood"](planted), "**qipf.default")[-1] == ".600 / .400"

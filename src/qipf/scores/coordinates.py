@@ -83,7 +83,9 @@ def without_autocast(values: Array) -> AbstractContextManager[Any]:
     import torch
 
     kind = values.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NOTHING
+    if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(kind):  # quicker, and cannot be traced
+        return _NOTHING
+    return torch.autocast(kind, enabled=False)
 
 
 def in_range(values: Array, dtype: Any) -> Array:

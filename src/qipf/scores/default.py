@@ -128,13 +128,10 @@ def default(
     if model is None:
         raise Problem("model", "None", expected="a model", hint="without one, give Outputs with features and labels")
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
-    for name, is_given in (
-        ("split", split is not None),
-        ("checkpoint", checkpoint is not None),
-        ("depth", depth != 0.5),
-    ):
-        if is_given and effort != "thorough":
-            raise Problem(name, "only a twin has one", hint='pass effort="thorough" as well')
+    of_twin = {"split": split is not None, "checkpoint": checkpoint is not None, "depth": depth != Twin.depth}
+    if effort != "thorough" and any(of_twin.values()):
+        names = ", ".join(name for name, is_given in of_twin.items() if is_given)
+        raise Problem(names, "for a twin only", hint='pass effort="thorough" as well')
     if start.task.name != "classes" and effort != "standard":
         raise Problem("effort", f"{start.task.name} have one way to fit", hint="leave effort out")
     kind = start.task.probe

@@ -118,8 +118,8 @@ class Pixels(Task):
         if tuple(given.shape) != expected or given.is_floating_point():
             raise Problem(
                 "labels", kind_of(given), expected=f"integers (N, {expected[1]}, {expected[2]}), one per pixel",
-                hint="pass integers, labels[:, 0] for masks (N, 1, H, W), and the argmax over classes for one-hot "
-                     "labels")  # fmt: skip
+                hint="pass labels[:, 0] for masks (N, 1, H, W), or the argmax of one-hot labels over the classes",
+            )  # fmt: skip
         labels, some = given.to(torch.int64), self.left_out(classes)
         bad = ((labels < 0) | (labels >= classes)) & self._labelled(labels, classes)
         if bool(bad.any()):

@@ -38,8 +38,8 @@ def test_plot_draws_the_curve() -> None:
 @pytest.mark.parametrize(
     ("command", "example", "warning"),
     [
-        ("fit", "qipf fit net.pt2 train.npz --output net.qipf", "are run"),
-        ("score", "qipf score net.qipf new.npz --model net.pt2 --output scores.csv", "which is run"),
+        ("fit", "qipf fit net.pt2 train.npz --output net.qipf", "executed"),
+        ("score", "qipf score net.qipf new.npz --model net.pt2 --output scores.csv", "executed"),
         ("inspect", "qipf inspect net.qipf --json", "Nothing in the file is executed"),
     ],
 )
