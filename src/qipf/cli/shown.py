@@ -63,7 +63,7 @@ def say_share(how: str, right: int, count: int, what: str) -> None:
 
 
 def at_chance(outputs: Outputs) -> bool:
-    """Return True if Cohen's kappa is within two standard deviations of chance."""
+    """Return True if the accuracy exceeds chance agreement by at most two standard deviations."""
     if outputs.regression or outputs.task not in ("", "classes") or len(outputs) < ENOUGH_TO_WARN:
         return False
     labels, predicted = (to_numpy(one).astype(np.int64) for one in (outputs.labels, outputs.predicted))
