@@ -272,6 +272,17 @@ def test_the_weights_make_labels_most_likely() -> None:
     assert likelihood(found) > max(map(likelihood, grid)) - 1e-4
 
 
+def test_two_twins_of_one_network_read_their_own_copies(
+    net: Residual, twin: qipf.Twin, data: tuple[Tensor, Tensor], live: Tensor
+) -> None:
+    other = qipf.Twin(epochs=1, seed=3).fit(net, data, progress=False)
+    outputs = qipf.collect(net, live, layers=(*twin.layers, *other.layers))
+    for one in (twin, other):
+        torch.testing.assert_close(one(outputs), one.score(net, live))
+    with pytest.raises(ValueError, match="layer"):
+        other(qipf.collect(net, live, layers=twin.layers))
+
+
 def test_a_checkpoint_of_another_network_is_refused(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
     for seed in (1, 2):
         torch.manual_seed(seed)

@@ -56,9 +56,11 @@ class Copied:
 
     cut: Cut
     weights: Mapping[str, np.ndarray]
+    digest: str = ""
+    """distinguishes copies of one network"""
 
     def __str__(self) -> str:
-        return str(self.cut)
+        return f"{self.cut}{self.digest}"
 
     def spec(self, runner: Runner) -> FeatureSpec:
         """Return the reading of this layer by a runner.

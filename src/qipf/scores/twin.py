@@ -162,7 +162,7 @@ class Twin(Mixture):
             raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
         tensors: dict[str, Any] = {PREFIX + name: one for name, one in weights.items()}
         facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
-        facts |= {**start.runner.facts(), "task": start.task.noted()}
+        facts |= {**start.runner.facts(), "task": start.task.noted(), "digest": learner.identity(inputs=False)[:8]}
         if beside is not None:
             probe = beside(begin(start.runner, (known.inputs, known.labels), task=start.task))
             head = probe._require_fitted().tensors
@@ -242,7 +242,7 @@ class Twin(Mixture):
 
         cut = self.fitted.facts["cut"]
         weights = {k.removeprefix(PREFIX): v for k, v in self.fitted.tensors.items() if k.startswith(PREFIX)}
-        copied = Copied(Cut(**{**cut, "past": tuple(cut["past"])}), weights)
+        copied = Copied(Cut(**{**cut, "past": tuple(cut["past"])}), weights, self.fitted.facts.get("digest", ""))
         return (copied, self.fitted.facts["space"]) if self._has_head else (copied,)
 
     @property
