@@ -87,7 +87,7 @@ TABLES: dict[str, tuple[str, str, dict[str, str], Errors]] = {
         {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}, "base",
     ),
 }  # fmt: skip
-"""Where a table of the paper is, its title, the titles of its metrics, and whose errors are found.
+"""Position of a table in the paper, its title, the titles of its metrics, and whose errors are found.
 
 Table 2 is scaled over the evaluated set ("paper") or calibrated on clean data ("proper").
 """
