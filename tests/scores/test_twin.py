@@ -320,3 +320,5 @@ def test_a_function_of_the_user_may_work_in_place(net: Residual, data: tuple[Ten
     fit = {"effort": "quick", "size": 200, "progress": False}
     qipf.default(net, (images, data[1]), perturb=lambda x, _: x.mul_(0.5), **fit)
     assert torch.equal(images, data[0])
+    with pytest.raises(Problem, match="function"):
+        qipf.default(net, data, perturb=lambda x, _: x * torch.nan, **fit)

@@ -163,7 +163,8 @@ def _try_twin(
     if not read["perturb"] and not read["own"]:
         return start, "it learns from perturbed inputs, and perturb is False"
     if features is not None:
-        start.runner.parse(features)  # raises before the twin is trained
+        with start.runner.reading({"head": start.runner.parse(features)}, show=False):
+            pass  # raises before the twin is trained
     try:
         twin.prepared(start, read["own"], read["perturb"])
         if not start.source.indexed:  # it may be readable only once

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from qipf._common.errors import Problem
 from qipf.data.batches import colours_last, describe, is_array
@@ -87,7 +87,11 @@ class Perturber:
         """
         if own is not None:
             given = tree_map(copy.deepcopy, self._tensors(inputs, plain=True))  # it may work in place
-            return _restored(own(given, self._generator), inputs, plain=True)
+            found = own(given, self._generator)
+            floats = [one for one in tree_leaves(found) if isinstance(one, Tensor) and one.is_floating_point()]
+            if not all(bool(one.isfinite().all()) for one in floats):
+                raise Problem("perturb", "a function returned NaN or infinite values", hint="correct the function")
+            return _restored(found, inputs, plain=True)
         given = self._tensors(inputs)
         parts = _parts(given)
         changed = {key: self._changed(key, form, parts) for key, form in self._forms(given).items()}
