@@ -22,8 +22,6 @@ from qipf.decisions.sets import PredictionSets as PredictionSets
 from qipf.metrics import evaluate as evaluate
 from qipf.runners.onnx import OnnxRunner as OnnxModel
 from qipf.scores import KNN as KNN
-from qipf.scores import ClassField as ClassField
-from qipf.scores import Combine as Combine
 from qipf.scores import Energy as Energy
 from qipf.scores import Entropy as Entropy
 from qipf.scores import Fitted as Fitted
@@ -49,8 +47,6 @@ _NEED_TORCH = {"export_onnx": "qipf.deploy.onnx_export", "wrap": "qipf.deploy.wr
 
 __all__ = [
     "KNN",
-    "ClassField",
-    "Combine",
     "Decision",
     "Energy",
     "Entropy",

@@ -136,14 +136,13 @@ def row_max(values: Array) -> Array:
     return result
 
 
-def interpolate(values: Array, at: Array, to: Array, *, extend: bool = False) -> Array:
+def interpolate(values: Array, at: Array, to: Array) -> Array:
     """Return a rising piecewise-linear function at `values` (N,), in plain operations that can be exported.
 
     Args:
         values: Arguments; NaN stays NaN.
         at: The knots in ascending order, (K,).
         to: The values of the function at the knots, (K,). No result is rounded to above the next of them.
-        extend: Continue the outermost pieces beyond the knots, instead of the outermost values.
     """
     xp = namespace(values)
     if is_traced(values):  # not every exporter knows searchsorted
@@ -155,6 +154,4 @@ def interpolate(values: Array, at: Array, to: Array, *, extend: bool = False) ->
     start, low, high = xp.take(at, left, axis=0), xp.take(to, left, axis=0), xp.take(to, right, axis=0)
     gap = xp.take(at, right, axis=0) - start
     share = (values - start) / xp.where(gap > 0, gap, xp.ones_like(gap))
-    if extend:
-        return low + share * (high - low)
     return xp.minimum(low + xp.clip(share, 0.0, 1.0) * (high - low), high)

@@ -94,7 +94,7 @@ def test_six_scores_or_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     with Path("a.csv").open() as file:
         rows = {row["score"]: row for row in csv.DictReader(file)}
     left_out = re.findall(r"[\w-]+", " ".join(re.findall(r"left out: (.*?) \(", captured.err)))
-    assert set(rows) | set(left_out) == (set(SCORERS) - {"combine", "probe", "residual-scale", "twin"}) | {"default"}
+    assert set(rows) | set(left_out) == (set(SCORERS) - {"probe", "residual-scale", "twin"}) | {"default"}
     assert all(float(row["ms_per_1000"]) > 0 for row in rows.values())
     assert "max-logit-p-norm" in captured.out  # names are not cut off
 
@@ -225,7 +225,7 @@ return {
         ([CLASSES, "bare.npz"], "has no labels, only x, classes; name them labels (or y,", 1),
         (["net.safetensors", "right.npz"], "200 of 200", 1),
         (["net.safetensors", "logits.npz", "--scorers", "tea-leaves"], "--scorers: there is no 'tea-leaves'", 2),
-        (["net.safetensors", "logits.npz", "--scorers", "combine"], "parts", 2),
+        (["net.safetensors", "logits.npz", "--scorers", "twin"], "thorough", 2),
         (["net.safetensors", "logits.npz", "--scorers", ","], "--scorers", 2),
         (["net.safetensors", "logits.npz", "-o", "a.pdf"], "--output", 2),
         (["net.safetensors", "logits.npz", "--scorers", "knn"], "no score", 1),

@@ -213,7 +213,7 @@ def test_the_commands_work_without_torch() -> None:
         "fit net.onnx data.npz --scorer mahalanobis -o a.qipf",
         "score a.qipf new.npz --model net.onnx -o a.csv",
         "fit net.onnx data.npz -o b.qipf",
-        "fit net.onnx data.npz --scorer class-field -o c.qipf",
+        "fit net.onnx data.npz --scorer knn -o c.qipf",
         "compare net.onnx data.npz --scorers default,entropy,knn",
     ]
     done = subprocess.run([sys.executable, "-c", NO_TORCH, *commands], capture_output=True, text=True, check=False)

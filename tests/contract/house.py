@@ -128,7 +128,7 @@ def _numbers(name: str, runner: str, net: Any, train: Any, test: Any) -> Iterato
             yield from (("conv", named.features), ("conv@2x2", named.layers["conv@2x2"]))
             yield from (("hidden", named.layers["hidden"]),)
         seen = qipf.collect(net, test, **QUIET)
-        for scorer in (qipf.Entropy(), qipf.KNN(k=5), qipf.Mahalanobis(), qipf.ClassField(bandwidth=0.2)):
+        for scorer in (qipf.Entropy(), qipf.KNN(k=5), qipf.Mahalanobis()):
             if name != "binary" or isinstance(scorer, qipf.Entropy):
                 yield scorer.name, scorer.fit(net, out)(seen)
         uq = qipf.default(net, train, effort="quick", **QUIET)

@@ -9,7 +9,7 @@ import torch
 
 from qipf.deploy.onnx_export import export_onnx
 from qipf.deploy.wrapper import wrap
-from qipf.scores import KNN, ClassField, WeightQIPF
+from qipf.scores import KNN, Probe, WeightQIPF
 from qipf.study.nets import build
 from qipf.tasks.collect import collect
 
@@ -56,7 +56,7 @@ def test_a_layer_that_is_overwritten_later_is_exported_as_it_was(tmp_path) -> No
     net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 3)).eval()
     x = torch.randn(60, 4)
     outputs = collect(net, (x, torch.arange(60) % 3), layers="0", progress=False)
-    scorer = ClassField(space="0", bandwidth=0.3).fit(data=outputs)
+    scorer = Probe(space="0", hidden=8, epochs=2).fit(data=outputs)
     export_onnx(wrap(net, scorer), tmp_path / "net.onnx", x[:2])
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     (uncertainty,) = session.run(["uncertainty"], {"input": x.numpy()})

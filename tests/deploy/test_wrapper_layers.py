@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from qipf.deploy.wrapper import wrap
-from qipf.scores import KNN, ClassField, Entropy, Scorer
+from qipf.scores import KNN, Entropy, Probe, Scorer
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 
@@ -31,7 +31,7 @@ def overwriting(layer: str, *, breaks: bool = False) -> tuple[nn.Sequential, Sco
         dense, head = nn.Linear(4, 6), nn.Linear(6, 3)
         net = nn.Sequential(dense, nn.ReLU(inplace=True), Broken(), head, nn.Softplus()).eval()
     x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    scorer = KNN(k=3) if layer == "features" else ClassField(space=layer, bandwidth=0.3)
+    scorer = KNN(k=3) if layer == "features" else Probe(space=layer, hidden=8, epochs=2)
     return net, scorer.fit(net, collect(net, (x, torch.arange(60) % 3), layers=scorer.layers, progress=False)), x
 
 
@@ -153,7 +153,7 @@ class TwiceOrOnce(nn.Module):
 def test_the_last_call_of_a_shared_layer_is_read_also_if_the_number_of_calls_changes() -> None:
     torch.manual_seed(0)
     net, x = TwiceOrOnce().eval(), torch.randn(60, 4)
-    scorer = ClassField(space="shared", bandwidth=0.3)
+    scorer = Probe(space="shared", hidden=8, epochs=2)
     scorer.fit(net, collect(net, (x, torch.arange(60) % 3), layers=scorer.layers, progress=False))
     both = wrap(net, scorer)
     for times in (2, 2, 1, 3, 1, 2):

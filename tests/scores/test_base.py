@@ -15,7 +15,7 @@ import qipf
 from qipf import scores
 from qipf.arrays import Array
 from qipf.decisions.probability import ErrorProbability
-from qipf.scores import KNN, ClassField, Combine, Energy, Entropy
+from qipf.scores import KNN, Energy, Entropy
 from qipf.scores.base import SCORERS, Fitted, Scorer
 from qipf.tasks.outputs import Outputs
 
@@ -27,9 +27,7 @@ def net() -> torch.nn.Module:
     return torch.nn.Sequential(*layers)
 
 
-@pytest.mark.parametrize(
-    "scorer", [Entropy(), KNN(k=3), ClassField(bandwidth=0.5, space="2"), Combine((Entropy(), KNN(k=3)))]
-)
+@pytest.mark.parametrize("scorer", [Entropy(), KNN(k=3), qipf.Probe(space="2", hidden=8, epochs=2)])
 def test_score_collects_whatever_the_scorer_reads(scorer: Scorer, net, rng) -> None:
     x, y = torch.randn(80, 6, generator=torch.Generator().manual_seed(1)), torch.arange(80) % 3
     reference = qipf.collect(net, (x, y), layers=scorer.layers, progress=False)
@@ -114,12 +112,6 @@ def test_a_call_that_began_before_another_fit_neither_fails_nor_mixes_them() -> 
 WRONG: list[tuple[type[Scorer], dict[str, Any]]] = [
     *((kind, {"temperature": 0}) for kind in (scores.Contrast, Energy, scores.RelU)),
     *((Energy, {"temperature": value}) for value in ("x", True)),
-    *((ClassField, {name: "other"}) for name in ("kind", "normalise", "priors")),
-    *((ClassField, {"kind": kind, "priors": "reference"}) for kind in ("potential", "modes")),
-    (ClassField, {"bandwidth": 0}),
-    (Combine, {"rule": "mean", "parts": (Entropy(),)}),
-    (Combine, {"parts": ()}),
-    (Combine, {"parts": ("entropy",)}),
     (scores.GEN, {"largest": 0}),
     (scores.GEN, {"gamma": -1}),
     *((KNN, {"k": value}) for value in ("x", 0, 2.5)),

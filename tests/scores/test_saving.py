@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from qipf._common import files as _files
 from qipf.decisions.probability import ErrorProbability
-from qipf.scores import KNN, ClassField, Combine, Entropy, WeightQIPF
+from qipf.scores import KNN, Entropy, ResidualScale, WeightQIPF
 from qipf.scores.saving import checksum, load, read
 from qipf.tasks.outputs import Outputs
 
@@ -105,8 +105,6 @@ def test_numpy_settings_are_saved_as_plain_numbers(rng, tmp_path) -> None:
     usual = WeightQIPF(factor=80, radius=0.25, tolerance=1e-9, pool=40).fit(weights, outputs)
     assert load(tmp_path / "numpy.qipf").settings() == usual.settings() == numpy.settings()
     np.testing.assert_array_equal(load(tmp_path / "numpy.qipf")(outputs), usual(outputs))
-    ClassField(bandwidth=np.float32(0.5)).fit(data=outputs).save(tmp_path / "field.qipf")
-    assert read(tmp_path / "field.qipf")[0]["settings"]["bandwidth"] == 0.5
 
 
 def test_a_missing_file_and_a_missing_folder(tmp_path) -> None:
@@ -210,12 +208,12 @@ def test_a_missing_fact_is_named(file) -> None:
         load(file)
 
 
-def test_facts_of_other_scorers_and_of_parts_are_checked_too(rng, tmp_path) -> None:
-    labelled = Outputs(rng.standard_normal((40, 3)), rng.standard_normal((40, 5)), rng.integers(0, 3, 40))
-    path = tmp_path / "both.qipf"
-    Combine((Entropy(), ClassField(bandwidth=1.0))).fit(data=labelled).save(path)
-    forge(path, lambda header, tensors: header["facts"]["parts"][1].update(bandwidths=[[0.0]]))
-    with pytest.raises(ValueError, match="bandwidths"):
+def test_facts_of_a_scorer_inside_another_are_checked_too(rng, tmp_path) -> None:
+    outputs = Outputs(rng.standard_normal((40, 1)), labels=rng.standard_normal(40))
+    path = tmp_path / "scale.qipf"
+    ResidualScale("qipf").fit([rng.standard_normal((30, 7))], outputs).save(path)
+    forge(path, lambda header, tensors: header["facts"]["field"].update(bandwidth=0.0))
+    with pytest.raises(ValueError, match="bandwidth"):
         load(path)
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 SHOWN = (DEFAULT, compared.BASE, "entropy", "energy", "knn", "weight-qipf")
 """Scores compared by default."""
 SKIPPED = {
-    "combine": "it needs parts",
     "probe": "it is fitted by default",
     "residual-scale": "it is for regressions, whose predictions are not right or wrong",
     "twin": "it learns from inputs; fit it with effort=thorough",

@@ -2,8 +2,6 @@
 
 from qipf.scores.base import SCORERS, Fitted, Scorer
 from qipf.scores.calibrated import Contrast, MaxLogitPNorm, RelU
-from qipf.scores.class_field import ClassField
-from qipf.scores.combine import Combine
 from qipf.scores.confidence import (
     GEN,
     Doctor,
@@ -27,8 +25,6 @@ __all__ = [
     "KNN",
     "SCORERS",
     "SIRC",
-    "ClassField",
-    "Combine",
     "Contrast",
     "DeltaKNN",
     "Doctor",

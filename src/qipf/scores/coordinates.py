@@ -190,11 +190,6 @@ def log_sum_exp(values: Array) -> Array:
     return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], FLOOR, None)), axis=1))
 
 
-def log_softmax(values: Array) -> Array:
-    """Return the log-softmax of every row, (N, C)."""
-    return values - log_sum_exp(values)[:, None]
-
-
 def softmax(values: Array) -> Array:
     """Return the softmax of every row, (N, C)."""
     if compat.is_torch_array(values):
@@ -202,13 +197,6 @@ def softmax(values: Array) -> Array:
     xp = namespace(values)
     powers = xp.exp(xp.clip(values - xp.max(values, axis=1, keepdims=True), FLOOR, None))
     return powers / xp.sum(powers, axis=1, keepdims=True)
-
-
-def pick(values: Array, columns: Array) -> Array:
-    """Return one value per row of (N, C), from the given columns."""
-    xp = namespace(values)
-    own = xp.arange(values.shape[1], device=compat.device(values))[None, :] == columns[:, None]
-    return xp.sum(xp.where(own, values, xp.zeros_like(values)), axis=1)
 
 
 def softplus(values: Array) -> Array:

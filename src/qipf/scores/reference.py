@@ -120,17 +120,12 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
-        return log_loss(logits / np.exp(log_temperature), labels, most=np.inf)
+        log = special.log_softmax(logits / np.exp(log_temperature), axis=1)
+        return -float(log[np.arange(len(labels)), labels].mean())
 
     bounds = (np.log(_SHARPEST), np.log(_SOFTEST))
     found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6})
     return float(np.exp(found.x))
-
-
-def log_loss(scores: np.ndarray, labels: np.ndarray, most: float = 20.0) -> float:
-    """Return the mean of -log softmax(scores) at the labels; each row contributes at most `most`, even if psi = 0."""
-    log = special.log_softmax(scores.astype(np.float64), axis=1)
-    return float(np.minimum(-log[np.arange(len(labels)), labels], most).mean())
 
 
 class Head(NamedTuple):

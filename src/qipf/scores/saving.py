@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 KEY = "qipf"
 """The entry of the safetensors metadata that contains the header."""
-DIVISORS = {"bandwidth", "bandwidths", "std", "temperature"}
+DIVISORS = {"bandwidth", "std", "temperature"}
 """Facts used as divisors in scoring."""
 SCORERS: dict[str, type[Scorer]] = {}
 """Every scorer by its name: the registry of `load`, the command line and the contract tests."""
@@ -177,12 +177,8 @@ def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
         found["task"] = {"name": facts["predicts"], **({"shift": facts["shift"]} if "shift" in facts else {})}
     if "features_from" in facts:
         found["features"] = facts["features_from"]
-    for name in ("field", "parts"):  # facts of nested scorers
-        inner = found.get(name)
-        if isinstance(inner, dict):
-            found[name] = upgraded(inner)
-        elif isinstance(inner, list):
-            found[name] = [upgraded(part) if isinstance(part, dict) else part for part in inner]
+    if isinstance(found.get("field"), dict):  # facts of a nested scorer
+        found["field"] = upgraded(found["field"])
     return found
 
 
@@ -219,15 +215,13 @@ def _header_problem(header: Mapping[str, Any]) -> str:
 
 
 def _facts_problem(facts: Any) -> str:
-    """Return the first divisor that is not positive, including nested scorers; empty if all are."""
+    """Return the first divisor that is not positive, including a nested scorer; empty if all are."""
     if not isinstance(facts, dict):
         return f"expected facts by name, got {facts!r:.80}"
     for key in sorted(DIVISORS & facts.keys()):
         if not _positive(facts[key]):
             return f"expected {key} to be positive and finite, got {facts[key]!r:.80}"
-    parts = facts.get("parts", [])
-    problems = (_facts_problem(part) for part in (parts if isinstance(parts, list) else [parts]))
-    return next((problem for problem in problems if problem), "")
+    return _facts_problem(facts["field"]) if "field" in facts else ""
 
 
 def _positive(value: Any) -> bool:

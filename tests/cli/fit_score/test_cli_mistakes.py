@@ -173,7 +173,7 @@ def test_a_scorer_that_reads_no_features_takes_none(place, images, labels, capsy
 
 
 def test_a_scorer_of_layers_needs_inputs(place, images, labels, net, capsys) -> None:
-    qipf.ClassField(space="2").fit(net, (torch.asarray(images / np.float32(255)), labels)).save("c.qipf")
+    qipf.Probe(space="2", hidden=4, epochs=1).fit(net, (torch.asarray(images / np.float32(255)), labels)).save("c.qipf")
     np.savez("logits.npz", logits=np.zeros((60, 3)))
     assert run("score", "c.qipf", "logits.npz", "-o", "a.csv") == 1
     assert "--model" in capsys.readouterr().err

@@ -191,12 +191,10 @@ def test_errors_name_the_key(values, words):
         parse(values)
 
 
-def test_the_kind_of_a_class_field_is_called_its_variant():
-    from qipf.study.plan.methods import build
-
-    (pair,) = parse(with_method("far", kind="class-field", variant="density", fit_on="perturbed")).pairs
-    params = {key: value for key, value in pair.methods[0].params.items() if key != "fit_on"}
-    assert build("class-field", params).kind == "density"
+@pytest.mark.parametrize("kind", ["class-field", "combine"])
+def test_methods_of_an_earlier_version_are_refused(kind):
+    with pytest.raises(PlanError, match="is not a method"):
+        parse(with_method(kind))
 
 
 def test_methods_that_a_model_of_your_own_cannot_do():

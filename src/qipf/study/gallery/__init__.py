@@ -6,7 +6,7 @@ Each figure has a module with a function `plate(...)` that returns a `Plate`.
 from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
 
 FIGURES: dict[str, str] = {
-    "views": "what the probe and the fields see: two moons, and a map of the features of a network",
+    "views": "what the probe and the paper's field see: two moons, and a map of the features of a network",
     "sine": "the field, the potential and the modes of a sine wave (Fig. 2)",
     "regression": "four methods on a curve with gaps in its training data (Fig. 3 a-d)",
     "moons": "four methods on two moons and the plane around them (Fig. 3 e-h)",

@@ -1,4 +1,4 @@
-"""The probe and the fields on two moons, and on a map of the features of a network."""
+"""The probe and the paper's field on two moons, and on a map of the features of a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.metrics.ranking import roc_auc
-from qipf.scores import ClassField, WeightQIPF
+from qipf.scores import WeightQIPF
 from qipf.scores.default import default
 from qipf.study import datasets, nets, shifts
 from qipf.study.gallery import moons
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SCORES = {
     "probe": "the probe (qipf.default)",
-    "class-field": "one field per class",
     "weight-qipf": "the paper's field of the weights",
 }
 TURNED = 30.0
@@ -75,8 +74,8 @@ def all_scores(net: Any, reference: Split, inputs: torch.Tensor) -> tuple[dict[s
     """Return the uncertainty of every score at `inputs`, fitted to `reference`, and the outputs."""
     probe = default(net, reference, progress=False)
     known, seen = (collect(net, data, layers=probe.layers, progress=False) for data in (reference, inputs))
-    fields = ClassField().fit(net, known), WeightQIPF(factor=moons.PAPER_FACTOR).fit(net, known)
-    return {scorer.name: to_numpy(scorer(seen)) for scorer in (probe, *fields)}, seen
+    field = WeightQIPF(factor=moons.PAPER_FACTOR).fit(net, known)
+    return {scorer.name: to_numpy(scorer(seen)) for scorer in (probe, field)}, seen
 
 
 def plane(seed: int = 0, size: int = 80) -> Plane:
@@ -123,7 +122,7 @@ def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
 
 def draw(shown: Plane, images: Map, palette: Palette) -> Figure:
     """Draw the plane of the two moons above the map of the images, one column per score."""
-    figure = new_figure(9.6, 6.8)
+    figure = new_figure(6.8, 6.8)
     axes = figure.subplots(2, len(SCORES), height_ratios=[1.0, 1.25])
     drawn: Any = None
     for column, (name, title) in enumerate(SCORES.items()):

@@ -36,7 +36,7 @@ def parameters(kind: str) -> list[str]:
         extra = training if kind in FROM_SCRATCH else []
         return [*dict.fromkeys([*_arguments(_class(kind)), *extra])]
     settings = [field.name for field in dataclasses.fields(_class(kind))]
-    return [*("variant" if name == "kind" else name for name in settings), "fit_on"]
+    return [*settings, "fit_on"]
 
 
 def check_method(
@@ -97,8 +97,6 @@ def build(kind: str, params: Mapping[str, Any]) -> Any:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in params.items()}
     if values.get("pool") == "none":
         values["pool"] = None  # TOML cannot express None
-    if "variant" in values:
-        values["kind"] = values.pop("variant")  # in a plan, `kind` says which method it is
     return _class(kind)(**values)
 
 

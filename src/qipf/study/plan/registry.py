@@ -25,7 +25,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import Literal
 
-Family = Literal["recommended", "qipf", "confidence", "features", "combination", "several passes", "file", "other"]
+Family = Literal["recommended", "qipf", "confidence", "features", "several passes", "file", "other"]
 Passes = Literal["one", "many", "file"]
 
 COLOURS = 7
@@ -116,7 +116,6 @@ _ENTRIES = (
     _one("geometric-margin", "Distance to the decision boundary", "features", 38),
     _one("last-layer-laplace", "Laplace approximation of the last layer", "features", 39),
     _one("residual-scale", "Scale of the residual", "features", 43),
-    _one("combine", "Combination of several scores", "combination", 24),
     _many("mc-dropout", "MC dropout", 3, shown=("std", "entropy")),
     _many("mc-dropout-ll", "MC dropout of the last layer", 13),
     _many("mc-dropout-ll-authors", "MC dropout one layer earlier", 40, kind="mc-dropout-ll"),
@@ -133,8 +132,8 @@ _ENTRIES = (
 )  # fmt: skip
 REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
 """Every method by name, in the order for readers."""
-KINDS: dict[str, MethodInfo] = {name: entry for name, entry in REGISTRY.items() if entry.kind == name}
-"""Methods that a plan can name as a `kind`."""
+KINDS: dict[str, MethodInfo] = {name: entry for name, entry in REGISTRY.items() if entry.kind == name != "class-field"}
+"""Methods that a plan can name as a `kind`; class fields are in tables of earlier versions only."""
 
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
 """Methods that train networks of their own."""
