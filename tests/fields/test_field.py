@@ -140,20 +140,14 @@ def test_symmetries(samples, y, s, offset, scale):
 @pytest.mark.parametrize(
     ("samples", "bandwidth", "error", "words"),
     [
-        (np.zeros(0), 1.0, ValueError, "at least one sample"),
-        (np.zeros((0, 3)), 1.0, ValueError, "at least one sample"),
-        (np.zeros((2, 2, 2)), 1.0, ValueError, r"\(n, d\)"),
-        (np.asarray([0.0, np.nan]), 1.0, ValueError, "1 of 2 values are NaN"),
-        (np.asarray([0.0, np.inf]), 1.0, ValueError, "infinite"),
-        (np.arange(3), 1.0, TypeError, "convert it first"),
-        (np.zeros(3, complex), 1.0, TypeError, "complex128"),
-        ("abc", 1.0, TypeError, "str"),
-        ([[1.0], [1.0, 2.0]], 1.0, TypeError, "cannot become an array"),
-        (np.zeros(3), 0.0, ValueError, "positive finite number, got 0.0"),
-        (np.zeros(3), -1, ValueError, "positive"),
-        (np.zeros(3), np.nan, ValueError, "positive"),
-        (np.zeros(3), "wide", TypeError, "number, got str"),
-        (np.zeros(3), True, TypeError, "number"),
+        *((np.zeros(shape), 1.0, ValueError, "^samples") for shape in (0, (0, 3), (2, 2, 2))),
+        *((np.asarray([0.0, bad]), 1.0, ValueError, "1 of 2 values") for bad in (np.nan, np.inf)),
+        *(
+            (bad, 1.0, TypeError, "^samples")
+            for bad in (np.arange(3), np.zeros(3, complex), "abc", [[1.0], [1.0, 2.0]])
+        ),
+        *((np.zeros(3), bad, ValueError, "^bandwidth") for bad in (0.0, -1, np.nan)),
+        *((np.zeros(3), bad, TypeError, "^bandwidth") for bad in ("wide", True)),
     ],
 )
 def test_bad_samples_and_bandwidths(samples, bandwidth, error, words):
@@ -162,18 +156,18 @@ def test_bad_samples_and_bandwidths(samples, bandwidth, error, words):
 
 
 @pytest.mark.parametrize(
-    ("y", "error", "words"),
+    "y",
     [
-        (np.zeros((4, 2)), ValueError, r"expected shape \(3,\) or \(N, 3\)"),
-        (np.zeros(4), ValueError, "got"),
-        (np.full((2, 3), np.nan), ValueError, "y: 6 of 6"),
-        (torch.full((2, 3), torch.inf), ValueError, "y: 6 of 6"),
-        (np.zeros((2, 3), int), TypeError, "floating-point"),
-        (None, TypeError, "NoneType"),
+        np.zeros((4, 2)),
+        np.zeros(4),
+        np.full((2, 3), np.nan),
+        torch.full((2, 3), torch.inf),
+        np.zeros((2, 3), int),
+        None,
     ],
 )
-def test_bad_queries(y, error, words):
-    with pytest.raises(error, match=words):
+def test_bad_queries(y):
+    with pytest.raises((ValueError, TypeError), match=r"^y: "):
         Field(np.zeros((5, 3)), 1.0)(y)
 
 

@@ -147,9 +147,7 @@ def test_neighbourhood_in_more_dimensions_lies_along_the_gradient(rng):
     flat = uncertainty_modes(Field(line[:, None] * direction, 0.7), y[:, None] * direction, orders=(1,))
     one = uncertainty_modes(Field(line, 0.7), y, orders=(1,))
     np.testing.assert_allclose(flat, one, rtol=1e-7, atol=1e-9)
-    at_rest = uncertainty_modes(
-        Field(np.zeros((3, 2)), 1.0), np.zeros((1, 2))
-    )  # no gradient there: any fixed direction
+    at_rest = uncertainty_modes(Field(np.zeros((3, 2)), 1.0), np.zeros((1, 2)))  # no gradient: any fixed direction
     assert np.isfinite(at_rest).all()
 
 
@@ -177,15 +175,11 @@ def test_scaling_everything_together_changes_nothing(rng):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"orders": (2, -4)}, ValueError, r"orders >= 0.*\(2, -4\)"),
-        ({"orders": (2, 2)}, ValueError, "different orders"),
-        ({"orders": (2, 1001)}, ValueError, "up to 1000, got 1001"),
-        ({"orders": ()}, ValueError, "one or more"),
-        ({"orders": (2.5,)}, TypeError, "integers"),
-        ({"orders": 4}, TypeError, "sequence of integers"),
+        *(({"orders": orders}, ValueError, "^orders") for orders in ((2, -4), (2, 2), (2, 1001), ())),
+        *(({"orders": orders}, TypeError, "^orders") for orders in ((2.5,), 4)),
         ({"lower_bound": "global"}, ValueError, "neighbourhood"),
-        ({"lower_bound": "reference"}, ValueError, "give points"),
-        ({"reference": np.zeros(3)}, ValueError, "only then"),
+        ({"lower_bound": "reference"}, ValueError, "^reference"),
+        ({"reference": np.zeros(3)}, ValueError, "^reference"),
         ({"radius": 0.0}, ValueError, "positive"),
         ({"radius": "far"}, ValueError, "positive"),
     ],

@@ -69,8 +69,9 @@ def test_statistics_are_those_of_all_weights(weights: np.ndarray) -> None:
 
 def test_standardised_field_takes_standardised_queries(weights: np.ndarray) -> None:
     field, mean, std = sketch_weights(np.array_split(weights, 3), factor=40)
-    standard = (weights.astype(np.float64) - weights.astype(np.float64).mean()) / weights.astype(np.float64).std()
-    assert (mean, std) == pytest.approx((weights.astype(np.float64).mean(), weights.astype(np.float64).std()), rel=1e-9)
+    double = weights.astype(np.float64)
+    standard = (double - double.mean()) / double.std()
+    assert (mean, std) == pytest.approx((double.mean(), double.std()), rel=1e-9)
     exact = Field(standard, field.bandwidth)
     assert field.bandwidth == pytest.approx(40 * silverman(standard), rel=1e-5)
     y = np.linspace(-10, 10, 50)
@@ -80,17 +81,12 @@ def test_standardised_field_takes_standardised_queries(weights: np.ndarray) -> N
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_torch_weights_of_any_precision(dtype: torch.dtype, weights: np.ndarray) -> None:
     tensor = torch.from_numpy(weights).to(dtype)
-    found = FieldSketch(bandwidth=0.05).add(tensor).finish()
     exact = Field(tensor.double().numpy(), 0.05)
     y = np.linspace(-1, 1, 50)
-    np.testing.assert_allclose(found.log(y), exact.log(y), rtol=1e-11)
-
-
-def test_numpy_half_precision_counts_patterns(weights: np.ndarray) -> None:
-    half = weights.astype(np.float16)
-    sketch = FieldSketch().add(half)
-    assert sketch.quantile(0.75) == np.quantile(half.astype(np.float64), 0.75)
-    assert sketch.count == half.size
+    for given in (tensor, tensor.numpy()) if dtype != torch.bfloat16 else (tensor,):
+        sketch = FieldSketch(bandwidth=0.05).add(given)
+        np.testing.assert_allclose(sketch.finish().log(y), exact.log(y), rtol=1e-11)
+        assert sketch.count == weights.size
 
 
 def test_origin_serves_weights_far_from_zero() -> None:
@@ -120,27 +116,18 @@ def test_a_constant_needs_its_own_bandwidth() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    sketch = FieldSketch(bandwidth=1.0)
+    sketch = FieldSketch(bandwidth=1.0).add(np.empty(0))
     with pytest.raises(ValueError, match="empty"):
         sketch.finish()
-    sketch.add(np.empty(0))
-    with pytest.raises(ValueError, match="empty"):
-        sketch.mean  # noqa: B018
-    with pytest.raises(ValueError, match="NaN"):
-        sketch.add(np.asarray([1.0, np.nan]))
-    with pytest.raises(ValueError, match="NaN"):
-        sketch.add(torch.tensor([1.0, float("inf")], dtype=torch.bfloat16))
-    with pytest.raises(ValueError, match="rescale"):
-        sketch.add(np.asarray([1e300]))
+    infinite = torch.tensor([1.0, float("inf")], dtype=torch.bfloat16)
+    for chunk, message in ((np.asarray([1.0, np.nan]), "NaN"), (infinite, "NaN"), (np.asarray([1e300]), "rescale")):
+        with pytest.raises(ValueError, match=message):
+            sketch.add(chunk)
     with pytest.raises(TypeError, match="floating"):
         sketch.add(np.arange(3))
     assert sketch.count == 0
     with pytest.raises(ValueError, match="bandwidth"):
         sketch.merge(FieldSketch(bandwidth=2.0))
-    with pytest.raises(ValueError, match="factor"):
-        FieldSketch(factor=2.0).merge(FieldSketch(factor=3.0))
-    with pytest.raises(TypeError, match="FieldSketch"):
-        sketch.merge(np.zeros(3))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="both"):
         FieldSketch(bandwidth=1.0, factor=1.0)
     with pytest.raises(ValueError, match="positive"):

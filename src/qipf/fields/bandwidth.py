@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qipf._common.errors import Problem, check_whole
 from qipf.arrays import Array, as_array, check_finite, namespace, to_numpy
 from qipf.fields.field import as_samples
 from qipf.metrics.ranking import pr_auc, roc_auc
@@ -31,22 +32,16 @@ def silverman(samples: Array) -> float:
         samples: (n,) or (n, d), of any array library; the arithmetic is float64 on the CPU.
 
     Raises:
-        ValueError: There are fewer than two samples, some are NaN or infinite, all are equal, or the shape is wrong.
+        ValueError: Some samples are NaN or infinite, all are equal, or the shape is wrong.
     """
     values = to_numpy(as_samples(samples, "samples")).astype(np.float64)
     n, d = values.shape
-    if n < 2:
-        raise ValueError(
-            "samples: expected at least two, since one has no spread, got 1; add samples or set the bandwidth yourself"
-        )
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # reported just below
-        spread = np.asarray([_spread(values[:, j]) for j in range(d)])
+        spread = np.asarray([_spread(column) for column in values.T])
         size = math.sqrt(float(np.mean(spread**2)))
     if not 0.0 < size < math.inf:
-        raise ValueError(
-            f"samples: all {n} are equal, or their spread ({size:g}) is beyond floating point; rescale them or set the "
-            "bandwidth yourself"
-        )
+        found = f"{n} equal values, or values whose spread is beyond floating point"
+        raise Problem("samples", found, expected="different values", hint="rescale them or choose a bandwidth yourself")
     if d == 1:
         return 0.9 * size * n**-0.2
     return (4.0 / (d + 2)) ** (1.0 / (d + 4)) * size * n ** (-1.0 / (d + 4))
@@ -55,8 +50,7 @@ def silverman(samples: Array) -> float:
 def _spread(values: np.ndarray) -> float:
     if values.min() == values.max():
         return 0.0  # the rounded mean can differ from the value they share, which would give a std of 1e-17
-    with np.errstate(over="ignore", invalid="ignore"):  # values near the largest float: silverman() reports them
-        std = float(np.std(values, ddof=1))
+    std = float(np.std(values, ddof=1))
     upper, lower = np.percentile(values, [75, 25])
     robust = float(upper - lower) / 1.349
     return min(std, robust) if robust > 0.0 else std
@@ -99,18 +93,22 @@ def cross_validated_factor(
         TypeError: `wrong` is not a boolean array.
     """
     wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
-    if not namespace(wrong).isdtype(wrong.dtype, "bool"):
-        raise TypeError(f"wrong: expected booleans, True = an error (such as ~outputs.correct), got {wrong.dtype}")
-    if wrong.ndim != 1:
-        raise ValueError(f"wrong: expected shape (N,), got {tuple(wrong.shape)}")
+    if not namespace(wrong).isdtype(wrong.dtype, "bool") or wrong.ndim != 1:
+        found = f"{wrong.dtype} of shape {tuple(wrong.shape)}"
+        raise Problem("wrong", found, expected="booleans (N,), True for an error", hint="such as ~outputs.correct")
     truth = to_numpy(wrong)
     tried = [float(factor) for factor in factors]
     if not tried or len(set(tried)) < len(tried) or not all(0.0 < factor < math.inf for factor in tried):
-        raise ValueError(f"factors: expected different positive numbers, at least one, got {tried}")
+        raise Problem("factors", f"{tried}", expected="different positive numbers, at least one")
     parts = _stratified_folds(truth, folds, seed)
     table = []
     for factor in tried:
-        uncertainty = _scores(score(factor), len(truth), factor)
+        name = f"score({factor:g})"
+        given = as_array(score(factor), name)
+        if tuple(given.shape) != truth.shape:
+            raise Problem(name, f"shape {tuple(given.shape)}", expected=f"one number per prediction, {truth.shape}")
+        check_finite(given, name)
+        uncertainty = to_numpy(given)
         rocs = tuple(roc_auc(uncertainty[part], ~truth[part]) for part in parts)
         precisions = [pr_auc(uncertainty[part], ~truth[part]) for part in parts]
         table.append(FactorScore(factor, float(np.mean(rocs)), float(np.mean(precisions)), rocs))
@@ -119,19 +117,9 @@ def cross_validated_factor(
     return FactorChoice(best.factor, tuple(table))
 
 
-def _scores(values: Array, count: int, factor: float) -> np.ndarray:
-    name = f"score({factor:g})"
-    values = as_array(values, name)
-    if tuple(values.shape) != (count,):
-        raise ValueError(f"{name}: expected one uncertainty per prediction, ({count},), got {tuple(values.shape)}")
-    check_finite(values, name)
-    return to_numpy(values)
-
-
 def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
     """Return index arrays of the folds; errors and correct predictions are dealt out evenly, in random order."""
-    if folds < 2:
-        raise ValueError(f"folds: expected at least 2, got {folds}")
+    check_whole("folds", folds, 2)
     errors = int(wrong.sum())
     for count, what in ((errors, "wrong"), (len(wrong) - errors, "correct")):
         if count < folds:

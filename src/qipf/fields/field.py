@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat as compat
@@ -15,11 +13,9 @@ from qipf._common.errors import check_positive
 from qipf.arrays import Array, as_array, check_finite, is_traced, namespace, to_numpy
 
 SCRATCH = 64 * 2**20  # bytes of scratch memory, whatever the number of queries and samples
-CACHE = 2**18  # bytes of one temporary in NumPy: a tile that stays in a core's cache is several times faster
+CACHE = 2**18  # bytes of one temporary in NumPy: a tile that stays in the cache is several times faster
 TEMPORARIES = 5  # arrays of the size of one tile (queries x samples) that are alive at once
 DIFFERENCES = 8  # up to this many dimensions the differences are formed one by one: exact, and still cheap
-
-Function = Callable[[Array, int], tuple[Array, ...]]
 
 
 class Derivatives(NamedTuple):
@@ -108,13 +104,10 @@ class Field:
         reach = min(largest / 4, self.bandwidth * math.sqrt(largest / self.dimension) / 4)
         scaled = (xp.clip(xp.astype(queries, working), -reach, reach) - centre) / self.bandwidth
 
-        def sums(block: Array, memory: int) -> tuple[Array, ...]:
-            return kernel_sums(block, samples, memory=memory, moments=derivatives)
-
         if compat.is_torch_array(queries) and is_traced(queries):  # the batch of a graph may have any size
-            results = kernel_sums(scaled, samples, memory=None, moments=derivatives)
+            results = _kernel_sums(scaled, samples, None, derivatives)
         else:
-            results = map_blocks(sums, scaled, samples=samples, memory=self.memory)
+            results = _blocked_sums(scaled, samples, self.memory, derivatives)
         results = tuple(xp.astype(result, queries.dtype) for result in results)
         return tuple(result[0, ...] for result in results) if single else results
 
@@ -154,79 +147,51 @@ def _transfer(samples: Array, xp: object, dtype: object, device: object) -> Arra
     return xp.asarray(values, dtype=dtype, device=device)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def map_blocks(function: Function, y: Array, *, samples: Array, memory: int) -> tuple[Array, ...]:
-    """Apply `function(block, memory)` to blocks of rows of `y`, and join the results along the first axis.
+def _blocked_sums(y: Array, samples: Array, memory: int, moments: bool) -> tuple[Array, ...]:
+    """Return `_kernel_sums`, computed for blocks of queries.
 
-    NumPy blocks run on all cores, since their inner loops release the interpreter's lock. JAX maps inside one program.
-    Torch recomputes a block in the backward pass instead of keeping every tile alive.
+    JAX maps inside one program. Torch recomputes a block in the backward pass instead of keeping every tile alive.
     """
     xp = namespace(y)
     n, d = samples.shape
     row = n * xp.finfo(y.dtype).bits // 8
-    workers = 1
-    if compat.is_numpy_array(y) and d <= DIFFERENCES:  # in more dimensions BLAS already uses all cores
-        workers = cores()
-        block = min(CACHE // row, memory // (workers * TEMPORARIES * row))
-    else:
-        block = memory // (TEMPORARIES * row)
-    block = max(1, block)
-    share = memory // workers
+    block = max(1, memory // (TEMPORARIES * row))
+    if compat.is_numpy_array(y) and d <= DIFFERENCES:
+        block = min(block, max(1, CACHE // row))
     if y.shape[0] <= block:
-        return function(y, share)
+        return _kernel_sums(y, samples, memory, moments)
     if compat.is_jax_array(y):
-        return _map_jax(function, y, block, share)
-    if workers > 1:
-        return _map_threads(lambda part: function(part, share), y, block, workers)
-    parts = [y[start : min(start + block, y.shape[0]), :] for start in range(0, y.shape[0], block)]
+        import jax
+
+        def one(query: Array) -> tuple[Array, ...]:
+            return tuple(part[0] for part in _kernel_sums(query[None, :], samples, memory // block, moments))
+
+        return jax.lax.map(one, y, batch_size=block)
+    starts = range(0, y.shape[0], block)
+    if compat.is_numpy_array(y):  # a list of thousands of small results would need memory, too
+        whole = tuple(
+            np.empty((len(y), *part.shape[1:]), part.dtype) for part in _kernel_sums(y[:1], samples, memory, moments)
+        )
+        for i in starts:
+            for result, part in zip(whole, _kernel_sums(y[i : i + block], samples, memory, moments), strict=True):
+                result[i : i + block] = part
+        return whole
+    function: Any = _kernel_sums
     if compat.is_torch_array(y) and _wants_gradient(y, samples):
         from torch.utils.checkpoint import checkpoint
 
-        results: list[Any] = [checkpoint(function, part, share, use_reentrant=False) for part in parts]
-    else:
-        results = [function(part, share) for part in parts]
+        function = partial(checkpoint, _kernel_sums, use_reentrant=False)
+    results = [function(y[i : min(i + block, y.shape[0]), :], samples, memory, moments) for i in starts]
     return tuple(xp.concat(column, axis=0) for column in zip(*results, strict=True))
-
-
-def _map_threads(
-    function: Callable[[np.ndarray], tuple[np.ndarray, ...]], y: np.ndarray, block: int, workers: int
-) -> tuple[np.ndarray, ...]:
-    """Let each thread fill one run of neighbouring blocks: thousands of small results would need memory, too."""
-    first = function(y[:block])
-    results = tuple(np.empty((len(y), *part.shape[1:]), part.dtype) for part in first)
-    size = -(-len(y) // (workers * block)) * block
-
-    def run(begin: int) -> None:
-        for start in range(begin, min(begin + size, len(y)), block):
-            stop = min(start + block, begin + size)
-            for whole, part in zip(results, function(y[start:stop]), strict=True):
-                whole[start:stop] = part
-
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(run, range(0, len(y), size)))
-    return results
-
-
-def _map_jax(function: Function, y: Array, block: int, memory: int) -> tuple[Array, ...]:
-    import jax
-
-    def one(row: Array) -> tuple[Array, ...]:
-        return tuple(result[0] for result in function(row[None, :], memory // block))
-
-    return jax.lax.map(one, y, batch_size=block)
 
 
 def _wants_gradient(*tensors: Any) -> bool:
     import torch
 
-    return torch.is_grad_enabled() and not is_traced(tensors[0]) and any(tensor.requires_grad for tensor in tensors)
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
-def kernel_sums(y: Array, samples: Array, *, memory: int | None, moments: bool) -> tuple[Array, ...]:
+def _kernel_sums(y: Array, samples: Array, memory: int | None, moments: bool) -> tuple[Array, ...]:
     r"""Return log psi and, if asked, the first two moments of u = y - w under p, all in units of the bandwidth.
 
     Args:
@@ -267,11 +232,9 @@ def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]
     if not moments:
         return low, total, total, total
     square = 2 * _row_products(xp, kernel, half)
-    if difference is not None:
-        mean = _row_products(xp, kernel, difference)[:, None]
-    else:
-        mean = total[:, None] * y - kernel @ samples
-    return low, total, mean, square
+    if difference is None:
+        return low, total, total[:, None] * y - kernel @ samples, square
+    return low, total, _row_products(xp, kernel, difference)[:, None], square
 
 
 def _row_products(xp: Any, a: Array, b: Array) -> Array:

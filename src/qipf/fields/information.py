@@ -86,7 +86,7 @@ def euclidean_divergence(
     """
     x, y = _pair(x, y)
     xp = namespace(x)
-    xx, yy, xy = _three_overlaps(x, y, bandwidth, estimator, memory)
+    xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
     return xp.clip(xp.exp(xx) + xp.exp(yy) - 2.0 * xp.exp(xy), min=0.0)
 
 
@@ -100,7 +100,7 @@ def cauchy_schwarz_divergence(
     It is zero only for equal estimates. Computed in logarithms, it is finite however far apart the samples are.
     """
     x, y = _pair(x, y)
-    xx, yy, xy = _three_overlaps(x, y, bandwidth, estimator, memory)
+    xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
     return namespace(x).clip(xx + yy - 2.0 * xy, min=0.0)
 
 
@@ -137,7 +137,7 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
     n, m = x.shape[0], y.shape[0]
     if unbiased and min(n, m) < 2:
         raise ValueError(f"x, y: expected two or more samples of each for the unbiased estimate, got {n} and {m}")
-    xx, yy, xy = (xp.exp(_log_mean_kernel(a, b, s, memory)) for a, b in ((x, x), (y, y), (x, y)))
+    xx, yy, xy = (xp.exp(_log_mean_kernel(*pair, s, memory)) for pair in ((x, x), (y, y), (x, y)))
     if not unbiased:
         return xp.clip(xx + yy - 2.0 * xy, min=0.0)
     return (n * xx - 1.0) / (n - 1) + (m * yy - 1.0) / (m - 1) - 2.0 * xy  # the kernel of a pair i = i is 1
@@ -189,14 +189,6 @@ def lower_bound(
     coordinates = xp.matrix_transpose(vectors) @ overlap
     shares = coordinates * coordinates / xp.where(kept, values, xp.ones_like(values))
     return xp.sum(xp.where(kept, shares, xp.zeros_like(shares)))
-
-
-def _three_overlaps(
-    x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int
-) -> tuple[Array, Array, Array]:
-    """Return `log_overlap` of x with x, of y with y and of x with y."""
-    xx, yy, xy = (_log_overlap(a, b, bandwidth, estimator, memory) for a, b in ((x, x), (y, y), (x, y)))
-    return xx, yy, xy
 
 
 def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int) -> Array:

@@ -287,11 +287,10 @@ def _is_sound(arrays: Mapping[str, np.ndarray]) -> bool:
     if set(arrays) != {"grid", "typical", "starts", "breaks", "pieces"}:
         return False
     grid, typical, starts, breaks, pieces = (arrays[key] for key in ("grid", "typical", "starts", "breaks", "pieces"))
-    if grid.shape != (2,) or typical.ndim != 1 or starts.ndim != 2 or breaks.ndim != 3 or pieces.ndim != 2:
+    if (grid.shape, typical.ndim, starts.ndim, breaks.ndim, pieces.ndim) != ((2,), 1, 2, 3, 2):
         return False
     fits = len(typical) == len(starts) == len(breaks) >= 2 and starts.shape[1] == breaks.shape[2] > 0
-    fits = fits and pieces.shape[0] >= 3 and pieces.shape[1] > 0 and starts.dtype == np.int64
-    finite = all(bool(np.isfinite(part).all()) for part in (grid, typical, pieces)) and not np.isnan(breaks).any()
-    if not (fits and finite and starts.min() >= 0 and grid[1] > 0):
+    finite = all(np.isfinite(part).all() for part in (grid, typical, pieces)) and not np.isnan(breaks).any()
+    if not (fits and finite and starts.dtype == np.int64 and starts.min() >= 0 and grid[1] > 0 and len(pieces) >= 3):
         return False
     return bool((starts + (breaks < math.inf).sum(axis=1)).max() < pieces.shape[1])

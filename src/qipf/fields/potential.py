@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import Literal, get_args
 
 import array_api_compat as compat
 
-from qipf._common.errors import check_choice, check_positive
+from qipf._common.errors import Problem, check_choice, check_positive
 from qipf.arrays import Array, like, namespace
 from qipf.fields.binned import BinnedField
 from qipf.fields.field import Derivatives, Field, as_queries
@@ -40,30 +41,24 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
     Returns:
         An array (N, K), or (K,) for a single query.
     """
-    return potentials_at(field.derivatives(y), check_orders(orders), root)
+    return _potentials_at(field.derivatives(y), check_orders(orders), root)
 
 
-def potentials_at(at: Derivatives, orders: tuple[int, ...], root: bool) -> Array:
-    """Return V_k from the derivatives of a field: the sum of `potential_terms`, kept finite at the poles."""
-    xp = namespace(at.log)
-    limit = float(xp.finfo(at.log.dtype).max) / 4
-    return xp.clip(sum(potential_terms(at, orders, root)), -limit, limit)
-
-
-def potential_terms(at: Derivatives, orders: tuple[int, ...], root: bool) -> tuple[Array, Array, Array]:
-    r"""Return the three terms (N, K) that V_k is the sum of.
+def _potentials_at(at: Derivatives, orders: tuple[int, ...], root: bool) -> Array:
+    r"""Return V_k from the derivatives of a field.
 
     With p = 1/2 under `root` and 1 without it, g = s grad psi / psi, c = s^2 lap(log psi) and the Hermite ratios
-    a = phi H_k' / H_k and b = phi^2 H_k'' / H_k, they are p^2 b |g|^2 / 2, p a c / 2 and p^2 a |g|^2 / 2.
+    a = phi H_k' / H_k and b = phi^2 H_k'' / H_k, it is p^2 b |g|^2 / 2 + p a c / 2 + p^2 a |g|^2 / 2.
     """
     log, gradient, laplacian = at
     xp = namespace(log)
     power = 0.5 if root else 1.0
     steepness = xp.sum(gradient * gradient, axis=-1)
-    first, second = log_derivatives(xp.exp(2 * power * log), orders)
+    first, second = _hermite_ratios(xp.exp(2 * power * log), orders)
     steep = (0.5 * power * power * steepness)[..., None]
     curved = (0.5 * power * (laplacian - steepness))[..., None]
-    return second * steep, first * curved, first * steep
+    limit = float(xp.finfo(log.dtype).max) / 4
+    return xp.clip(second * steep + first * curved + first * steep, -limit, limit)
 
 
 def uncertainty_modes(
@@ -96,10 +91,7 @@ def uncertainty_modes(
     orders = check_orders(orders)
     check_choice("lower_bound", lower_bound, get_args(LowerBound))
     if (reference is not None) != (lower_bound == "reference"):
-        raise ValueError(
-            'reference: give points together with lower_bound="reference", and only then; '
-            f"got lower_bound={lower_bound!r} and {'no' if reference is None else 'some'} points"
-        )
+        raise Problem("reference", 'lower_bound="reference" needs points, and no other lower bound takes them')
     if lower_bound == "neighbourhood":
         return _neighbourhood_modes(field, y, orders, root, radius)
     values = potentials(field, y, orders, root)
@@ -118,13 +110,13 @@ def _neighbourhood_modes(field: AnyField, y: Array, orders: tuple[int, ...], roo
     count = queries.shape[0]
     if field.dimension == 1:
         points = xp.concat([queries - radius, queries, queries + radius], axis=0)
-        values = potentials_at(field.derivatives(points), orders, root)
+        values = _potentials_at(field.derivatives(points), orders, root)
         below, centre, above = values[:count, :], values[count : 2 * count, :], values[2 * count :, :]
     else:
         at_centre = field.derivatives(queries)
         step = radius * _direction(at_centre.gradient)
-        values = potentials_at(field.derivatives(xp.concat([queries - step, queries + step], axis=0)), orders, root)
-        below, above, centre = values[:count, :], values[count:, :], potentials_at(at_centre, orders, root)
+        values = _potentials_at(field.derivatives(xp.concat([queries - step, queries + step], axis=0)), orders, root)
+        below, above, centre = values[:count, :], values[count:, :], _potentials_at(at_centre, orders, root)
     result = centre - xp.minimum(centre, xp.minimum(below, above))
     return result[0, :] if single else result
 
@@ -139,11 +131,13 @@ def _direction(gradient: Array) -> Array:
     return safe / xp.sqrt(xp.sum(safe * safe, axis=-1, keepdims=True))
 
 
-def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]:
+def _hermite_ratios(square: Array, orders: Sequence[int]) -> tuple[Array, Array]:
     r"""Return the ratios x H_k'(x) / H_k(x) and x^2 H_k''(x) / H_k(x) of physicists' Hermite polynomials, from x^2.
 
     With H_k' = 2 k H_(k-1) and H_k'' = 4 k (k-1) H_(k-2), both are ratios of neighbours in the recurrence
-    H_(k+1) = 2 x H_k - 2 k H_(k-1). At a zero of H_k the ratios have a pole, and are large finite numbers.
+    H_(k+1) = 2 x H_k - 2 k H_(k-1). The recurrence runs on H_k(x) / sqrt(2^k k!), which does not overflow, with the
+    factor x taken out of the odd orders, so that ratios are exact even if x underflows. At a zero of H_k the ratios
+    have a pole, and are large finite numbers.
 
     Args:
         square: x^2, of any shape.
@@ -155,7 +149,11 @@ def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
     xp = namespace(square)
     smallest = float(xp.finfo(square.dtype).eps) ** 2  # rounding comes this near to a zero only by hitting it
     one = xp.ones_like(square)
-    polynomials = _reduced(square, max(orders, default=0))
+    polynomials = [one, one * math.sqrt(2.0)]
+    for k in range(1, max(orders)):
+        factor = square if k % 2 else one
+        following = math.sqrt(2 / (k + 1)) * factor * polynomials[k] - math.sqrt(k / (k + 1)) * polynomials[k - 1]
+        polynomials.append(following)
     first, second = [], []
     for k in orders:
         if k < 2:
@@ -170,35 +168,13 @@ def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
     return xp.stack(first, axis=-1), xp.stack(second, axis=-1)
 
 
-def _reduced(square: Array, highest: int) -> list[Array]:
-    """Return H_k(x) / sqrt(2^k k!) for k = 0 .. max(1, highest), with the factor x taken out of the odd orders.
-
-    The normalisation keeps every order from overflowing. Without the factor x, ratios are exact even if x underflows.
-    """
-    one = namespace(square).ones_like(square)
-    found = [one, one * math.sqrt(2.0)]
-    for k in range(1, highest):
-        factor = square if k % 2 else one
-        found.append(math.sqrt(2 / (k + 1)) * factor * found[k] - math.sqrt(k / (k + 1)) * found[k - 1])
-    return found
-
-
 def check_orders(orders: Sequence[int]) -> tuple[int, ...]:
-    """Return `orders` as a tuple of distinct integers from 0 to `HIGHEST`.
-
-    Raises:
-        TypeError: `orders` is not a sequence of integers.
-        ValueError: It is empty, or an order is out of range or given twice.
-    """
+    """Return `orders` as a tuple of distinct integers from 0 to `HIGHEST`, or raise Problem."""
+    expected = f"different integers from 0 to {HIGHEST}, such as (2, 4, 6, 8)"
     try:
-        given = tuple(orders)
+        result = tuple(index(k) for k in orders)
     except TypeError:
-        raise TypeError(f"orders: expected a sequence of integers such as (2, 4, 6, 8), got {orders!r}") from None
-    if any(isinstance(k, bool) or not hasattr(k, "__index__") for k in given):
-        raise TypeError(f"orders: expected integers, got {given}")
-    result = tuple(int(k) for k in given)
-    if not result or min(result) < 0 or len(set(result)) < len(result):
-        raise ValueError(f"orders: expected one or more different orders >= 0, such as (2, 4, 6, 8), got {result}")
-    if max(result) > HIGHEST:
-        raise ValueError(f"orders: expected orders up to {HIGHEST}, got {max(result)}")
+        raise Problem("orders", repr(orders), expected=expected) from None
+    if not result or min(result) < 0 or max(result) > HIGHEST or len(set(result)) < len(result):
+        raise Problem("orders", f"{result}", expected=expected)
     return result

@@ -80,18 +80,18 @@ class FieldSketch:
         chunk = as_array(chunk, "chunk")
         counted = _pattern_counts(chunk) if self.origin == 0.0 else None
         if counted is not None:  # 16-bit weights have only 65,536 different values
-            values, counts = counted
-            check_finite(values, "chunk")
-            self._take(values, counts)
+            self._take(*counted)
             return self
         flat = chunk.reshape(-1)
         for start in range(0, flat.shape[0], CHUNK):
             part = np.ascontiguousarray(to_numpy(flat[start : start + CHUNK]))
-            check_finite(part, "chunk")
-            self._take(part if part.dtype == np.float32 and self.origin == 0.0 else part.astype(np.float64), None)
+            part = part if part.dtype == np.float32 and self.origin == 0.0 else part.astype(np.float64)
+            self._take(part, np.ones(part.size))
         return self
 
-    def _take(self, values: np.ndarray, counts: np.ndarray | None) -> None:
+    def _take(self, values: np.ndarray, counts: np.ndarray) -> None:
+        """Add values that occur `counts` times each."""
+        check_finite(values, "chunk")
         if not values.size:
             return
         lowest, highest = float(values.min()), float(values.max())
@@ -106,21 +106,14 @@ class FieldSketch:
         key -= first
         size = last - first
         sums = self._sums[:, first:last]
-        if counts is None:
-            sums[0] += np.bincount(key, minlength=size)
-            power = offset.copy()
-        else:
-            sums[0] += np.bincount(key, counts, size)
-            power = offset * counts
-        for k in range(1, MOMENTS):
+        power = counts
+        for k in range(MOMENTS):
             sums[k] += np.bincount(key, power, size)
-            if k + 1 < MOMENTS:
-                power *= offset
+            power = power * offset
         few = np.flatnonzero((sums[0] <= self._sparse)[key])
-        added = values[few].astype(np.float64)
-        self._keep(added if counts is None else np.repeat(added, counts[few].astype(np.int64)))
+        self._keep(np.repeat(values[few].astype(np.float64), counts[few].astype(np.int64)))
         self.minimum, self.maximum = min(self.minimum, lowest), max(self.maximum, highest)
-        self.count += values.size if counts is None else int(counts.sum())
+        self.count += int(counts.sum())
 
     def _keep(self, values: np.ndarray) -> None:
         """Keep `values`, and of all weights kept so far only those whose bins still have few."""
@@ -138,8 +131,6 @@ class FieldSketch:
         Raises:
             ValueError: The other sketch has another bandwidth, factor or origin.
         """
-        if not isinstance(other, FieldSketch):
-            raise TypeError(f"other: expected a FieldSketch, got {type(other).__name__}")
         for name in ("bandwidth", "factor", "origin"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
@@ -151,23 +142,19 @@ class FieldSketch:
         self.count += other.count
         return self
 
-    def merge_ranks(self, group: Any = None, device: Any = "cpu") -> Self:
+    def merge_ranks(self, group: Any = None) -> Self:
         """Merge the sketches of all processes of a torch.distributed group; every process gets the same result.
 
         Args:
             group: The process group; None is the default one.
-            device: The device on which the backend wants its tensors ("cuda" for NCCL).
         """
-        state = self.state()
-        shapes = {name: (*part.shape[:-1], -1) for name, part in state.items()}
-        parts = {name: _gathered(part.reshape(-1).astype(np.float64), group, device) for name, part in state.items()}
-        sketches = [
-            self.from_state({name: rank.reshape(shapes[name]) for name, rank in zip(parts, ranks, strict=True)})
-            for ranks in zip(*parts.values(), strict=True)
-        ]
-        for sketch in sketches[1:]:
-            sketches[0].merge(sketch)
-        self.__dict__.update(sketches[0].__dict__)
+        distributed = require("torch", extra="torch").distributed
+        states: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(states, self.state(), group=group)
+        merged = self.from_state(states[0])
+        for state in states[1:]:
+            merged.merge(self.from_state(state))
+        self.__dict__.update(merged.__dict__)
         return self
 
     def finish(
@@ -215,7 +202,7 @@ class FieldSketch:
     @property
     def mean(self) -> float:
         """The mean of the weights."""
-        centre, sums = self._occupied()
+        centre, sums = self._bins()
         return self.origin + float((centre * sums[0] + sums[1]).sum()) / self.count
 
     @property
@@ -225,7 +212,7 @@ class FieldSketch:
 
     def _squares(self) -> float:
         """Return the sum of the squared distances from the mean."""
-        centre, sums = self._occupied()
+        centre, sums = self._bins()
         away = centre - (self.mean - self.origin)
         return float((away**2 * sums[0] + 2 * away * sums[1] + sums[2]).sum())
 
@@ -244,9 +231,10 @@ class FieldSketch:
 
     def silverman(self) -> float:
         """Return Silverman's bandwidth of the weights; see `qipf.fields.silverman`."""
-        self._need_weights()
-        if self.count < 2 or self.minimum == self.maximum:
-            raise ValueError("the weights are all equal, so Silverman's rule gives no bandwidth; give one yourself")
+        if not self.minimum < self.maximum:
+            raise ValueError(
+                "Silverman's rule needs two different weights, and all are equal; give a bandwidth yourself"
+            )
         std = math.sqrt(self._squares() / (self.count - 1))
         lower, upper = self.quantile([0.25, 0.75])
         robust = (upper - lower) / 1.349
@@ -271,13 +259,11 @@ class FieldSketch:
         self._few = few.astype(np.float64)
         return self
 
-    def _need_weights(self) -> None:
+    def _bins(self, above: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the centres and the sums of the bins with more than `above` weights."""
         if self.count == 0:
             raise ValueError("the sketch is empty: add weights first")
-
-    def _occupied(self) -> tuple[np.ndarray, np.ndarray]:
-        self._need_weights()
-        keys = np.flatnonzero(self._sums[0])
+        keys = np.flatnonzero(self._sums[0] > above)
         return _key_centres(keys), self._sums[:, keys]
 
     def _entries(self) -> tuple[np.ndarray, np.ndarray, float]:
@@ -285,9 +271,7 @@ class FieldSketch:
 
         Entries are the bins of many weights and the weights that are kept themselves.
         """
-        self._need_weights()
-        keys = np.flatnonzero(self._sums[0] > self._sparse)
-        centre, sums = _key_centres(keys), self._sums[:, keys]
+        centre, sums = self._bins(self._sparse)
         single = np.zeros((MOMENTS, self._few.size))
         single[0] = 1.0
         positions = np.concatenate([centre, self._few - self.origin])
@@ -350,20 +334,3 @@ def _pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     present = counts > 0
     return values[present], counts[present].astype(np.float64)
-
-
-def _gathered(vector: np.ndarray, group: Any, device: Any) -> list[np.ndarray]:
-    """Return the float64 vector of every process of a torch.distributed group, in the order of their ranks."""
-    torch = require("torch", extra="torch")
-    distributed = torch.distributed
-    if not distributed.is_initialized():
-        raise RuntimeError("torch.distributed is not initialised: call torch.distributed.init_process_group first")
-    size = torch.tensor([vector.size], dtype=torch.int64, device=device)
-    sizes = [torch.zeros_like(size) for _ in range(distributed.get_world_size(group))]
-    distributed.all_gather(sizes, size, group=group)
-    lengths = [int(part) for part in sizes]
-    padded = torch.zeros(1 + max(lengths), dtype=torch.float64, device=device)
-    padded[: vector.size] = torch.from_numpy(np.ascontiguousarray(vector)).to(device)
-    parts = [torch.empty_like(padded) for _ in lengths]
-    distributed.all_gather(parts, padded, group=group)
-    return [part[:length].cpu().numpy() for part, length in zip(parts, lengths, strict=True)]
