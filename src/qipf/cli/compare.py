@@ -18,7 +18,7 @@ from qipf.cli.arguments import QUIET, check_output, naming, rendered
 from qipf.cli.options import ModelOptions, OptionalOutput
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
 from qipf.cli.shifted import apply_shift, open_shifted, read_shifts
-from qipf.cli.shown import WRITERS, at_chance, show, warn_of_random
+from qipf.cli.shown import WRITERS, show, warn_of_random
 from qipf.data.reading import Data, no_labels
 from qipf.decisions import comparison as compared
 from qipf.decisions.threshold import Unsupported
@@ -96,7 +96,7 @@ def compare(
         coverage: For a regression, the nominal coverage of the intervals.
         task: The kind of prediction, as for `qipf fit`.
         features: The module whose output scorers read, as for `qipf fit`.
-        output: Also write the tables and curves to a page (.html), or the table alone (.csv, .json, .md).
+        output: Also write the tables and curves to a page (.html), or the table alone (.csv, .json).
         options: The options that all commands for models share.
     """
     if not 0 < coverage < 1:
@@ -222,7 +222,7 @@ class _Contest:
         pictures = _draw(drawn, work, fits.fitted[best]) if page else {}
         scores: dict[str, Any] = {}
         if self.coverage is None:
-            scores = {"scores": fits.found, "correct": to_numpy(live.correct), "at_chance": at_chance(live)}
+            scores = {"scores": fits.found, "correct": to_numpy(live.correct), "at_chance": compared.at_chance(live)}
         return compared.Comparison(
             title, _about(work, live), rows, fits.times, fits.failed, shifted, coverage=self.coverage,
             overlays=pictures, **scores,

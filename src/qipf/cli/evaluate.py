@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli.arguments import check_output
 from qipf.cli.options import OptionalOutput
-from qipf.cli.shown import WIDER, json_text, markdown_table, show_table, table_of
+from qipf.cli.shown import json_text, show_table
 from qipf.data.tables import Columns, check_values, csv_text, missing, read_columns, read_correct
 from qipf.metrics import METRICS
 from qipf.metrics import evaluate as measure
@@ -66,7 +66,7 @@ def evaluate(
         bootstrap: Resamples for the 95 % intervals; 0 for none. By default 1000, and 0 for more than 100,000 rows.
         all: Print all metrics instead of the six most important ones.
         paper: Also print the metrics as the paper computes them.
-        output: Also write all metrics to a .json, .csv or .md file.
+        output: Also write all metrics to a .json or .csv file.
     """
     check_output(output, file, endings=WRITERS)
     if bootstrap is not None and bootstrap < 0:
@@ -89,9 +89,9 @@ def evaluate(
             raise InputError(f"{file}, column {name!r}: {error} (row 0 is the first)") from None
     shown = list(METRICS) if all else [name for name in METRICS if name in MAIN or (paper and name in PAPER)]
     console = require("rich.console", extra="torch").Console(markup=False)  # a column may be named [red]
-    lines, head = [list(line) for line in _lines(results, shown)], ["metric", *results]
-    short = [[cell.partition(" [")[0] for cell in line] for line in lines]
-    show_table(table_of(head, lines, _title(results)), table_of(head, short, _title(results), WIDER))
+    first = next(iter(results.values()))
+    title = f"{first['n']} predictions, {first['errors']} of them wrong"
+    show_table(["metric", *results], _lines(results, shown), title)
     for note in _notes(results, shown):
         console.print(printable(note), style="dim", soft_wrap=True)
     if output is not None:
@@ -147,11 +147,6 @@ def _not_numbers(values: np.ndarray) -> np.ndarray:
     return np.array([bad(value) for value in values.tolist()], dtype=bool)
 
 
-def _title(results: Results) -> str:
-    first = next(iter(results.values()))
-    return f"{first['n']} predictions, {first['errors']} of them wrong"
-
-
 def _lines(results: Results, names: list[str]) -> list[list[str]]:
     """Return a line for each metric with at least one value; an arrow shows which direction is better."""
     arrows = {"higher": " ↑", "lower": " ↓", None: ""}
@@ -193,11 +188,4 @@ def _csv(results: Results) -> str:
     return csv_text(["score", "n", "errors", "metric", "value", "low", "high", "reason"], lines)
 
 
-def _markdown(results: Results) -> str:
-    names = [printable(name).replace("|", "\\|") for name in results]
-    table = markdown_table(["metric", *names], _lines(results, list(METRICS)))
-    notes = [f"- {printable(note)}" for note in _notes(results, list(METRICS))]
-    return "\n".join([f"{_title(results)}.", "", *table, *([""] if notes else []), *notes]) + "\n"
-
-
-WRITERS = {".json": json_text, ".csv": _csv, ".md": _markdown}
+WRITERS = {".json": json_text, ".csv": _csv}

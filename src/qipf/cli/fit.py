@@ -13,9 +13,9 @@ from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming, read_settings, rendered
 from qipf.cli.options import ModelOptions, Output
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
-from qipf.cli.shown import at_chance, say_share, warn_of_random
+from qipf.cli.shown import say_share, warn_of_random
 from qipf.data.reading import no_labels
-from qipf.decisions.comparison import AT_CHANCE
+from qipf.decisions.comparison import AT_CHANCE, at_chance
 from qipf.decisions.decision import Decision
 from qipf.decisions.intervals import Intervals
 from qipf.decisions.monitor import Monitor

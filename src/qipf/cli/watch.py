@@ -16,11 +16,10 @@ from cyclopts import Parameter
 
 from qipf._common.errors import InputError, Problem, UserError
 from qipf._common.files import atomic_write
-from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli.arguments import check_output, rendered
 from qipf.cli.running import identity
-from qipf.cli.shown import table_of
+from qipf.cli.shown import show_table
 from qipf.data.images import FORMATS, read_images
 from qipf.data.tables import Columns, missing, read_correct
 from qipf.data.tail import Tail
@@ -93,11 +92,10 @@ def watch(
         raise InputError(f"--reference: {reference} {why}")
     watched = _Watched(found.empty(), identity(scorer), Tail(path), str(path), 0 if once else math.ceil(every))
     server = None if port is None else _serve(watched, port)
-    console = require("rich.console", extra="torch").Console(markup=False)
     try:
         while True:
             if watched.look() or once:
-                console.print(_table(watched.status))
+                _show(watched.status)
                 print(watched.status.explain())
                 for waiting in watched.tail.waiting.values():
                     print(f"waiting: {printable(waiting)}", file=sys.stderr)
@@ -190,7 +188,7 @@ def _picture(file: Path, folder: Path) -> str:
     return embedded(pixels.transpose(1, 2, 0), 72)
 
 
-def _table(status: Status) -> Any:
+def _show(status: Status) -> None:
     interval = f" [{percent(status.low)}, {percent(status.high)}]" if status.rows else ""
     cells = {
         "predictions": f"{status.rows:,}",
@@ -201,7 +199,7 @@ def _table(status: Status) -> Any:
         + (f" of {status.labelled:,}" if status.labelled else ""),
         "alarm": "ALARM" if status.alarm else "no",
     }
-    return table_of([time.strftime("%H:%M:%S"), ""], list(cells.items()), "")
+    show_table([time.strftime("%H:%M:%S"), ""], list(cells.items()))
 
 
 class _Server(ThreadingHTTPServer):

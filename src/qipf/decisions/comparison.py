@@ -30,8 +30,8 @@ ONE_WIDTH = "one-width"
 
 Estimate = tuple[float, float, float]
 """A value with the lower and upper end of its 95 % confidence interval."""
-
-
+ENOUGH_TO_WARN = 50
+"""Minimum number of predictions to report agreement by chance."""
 AT_CHANCE = (
     "the predictions agree with the labels no more than by chance; check the order of the classes, and that the model "
     "has its trained weights"
@@ -140,6 +140,17 @@ class Comparison:
         if self.at_chance:
             return [f"No score is recommended: {AT_CHANCE}."]
         return [recommend(self.rows), *filter(None, [_under_shift(self)])]
+
+
+def at_chance(outputs: Outputs) -> bool:
+    """Return True if the accuracy of a classifier exceeds chance agreement by at most two standard deviations."""
+    if outputs.regression or outputs.task not in ("", "classes") or len(outputs) < ENOUGH_TO_WARN:
+        return False
+    labels, predicted = (to_numpy(one).astype(np.int64) for one in (outputs.labels, outputs.predicted))
+    shares = [np.bincount(one, minlength=int(max(labels.max(), predicted.max())) + 1) for one in (labels, predicted)]
+    chance = float(shares[0] @ shares[1]) / len(labels) ** 2
+    limit = chance + 2 * (chance * (1 - chance) / len(labels)) ** 0.5
+    return bool(np.count_nonzero(shares[0]) > 1 and (labels == predicted).mean() <= limit)
 
 
 def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:

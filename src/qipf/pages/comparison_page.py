@@ -16,14 +16,13 @@ NAMED = ("default", BASE, "entropy")
 Curve = tuple[np.ndarray, np.ndarray]
 
 
-def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Sequence[str]]], meaning: str) -> str:
+def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Sequence[str]]]) -> str:
     """Return the page as HTML.
 
     Args:
         found: The comparison of scores or of intervals.
         head: The names of the columns of a table.
         cells: The rows of the table of each set of data; the data itself has the name "".
-        meaning: The meaning of the columns.
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [
@@ -33,7 +32,7 @@ def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Se
     chart = _chart([row.name for row in found.rows], curves, sets[0]["chosen"]) if curves else ""
     return render(
         "comparison.html.j2", title=f"{'Intervals' if found.intervals else 'Scores'} of {found.title}", found=found,
-        sets=sets, head=head, meaning=meaning, chart=chart, failed=left_out(found.failed), verdict=found.verdict(),
+        sets=sets, head=head, chart=chart, failed=left_out(found.failed), verdict=found.verdict(),
     )  # fmt: skip
 
 
