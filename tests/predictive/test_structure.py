@@ -1,5 +1,6 @@
 """Where dropout goes, found by running the network, and random numbers that follow from a seed."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -10,14 +11,22 @@ from qipf.predictive.structure import last, replace, trace
 from qipf.study import nets
 
 
-def found(net, shape):
-    return places(trace(net, torch.zeros(2, *shape)))
+def inputs(*names):
+    return [Place(name, "input") for name in names]
 
 
-def test_lenet():
-    """Appendix F.2: after each convolutional block, before the next convolution, and before each dense layer."""
-    expected = [Place(name, "input") for name in ("conv2", "dense1", "dense2", "dense3")]
-    assert found(nets.build("lenet"), (1, 28, 28)) == expected
+@pytest.mark.parametrize(
+    ("net", "shape", "expected"),
+    [
+        ("lenet", (1, 28, 28), inputs("conv2", "dense1", "dense2", "dense3")),
+        ("vgg3", (3, 32, 32), []),  # it has dropout of its own
+        ("resnet18", (3, 8, 8), [*(Place(f"blocks.{k}", "output") for k in range(7)), Place("dense", "input")]),
+        ("mlp-regression", (1,), inputs("2", "4", "6")),  # the raw input is never dropped
+    ],
+)
+def test_dropout_after_each_block_and_before_each_dense_layer(net, shape, expected):
+    """Appendix F.2."""
+    assert places(trace(nets.build(net), torch.zeros(2, *shape))) == expected
 
 
 def test_vgg3_without_its_own_dropout():
@@ -27,20 +36,7 @@ def test_vgg3_without_its_own_dropout():
         for name, child in module.named_children():
             if isinstance(child, nn.Dropout):
                 setattr(module, name, nn.Identity())
-    assert found(net, (3, 32, 32)) == [Place(name, "input") for name in ("1.0", "2.0", "4", "7")]
-
-
-def test_nothing_is_inserted_where_the_network_drops_by_itself():
-    assert found(nets.build("vgg3"), (3, 32, 32)) == []
-
-
-def test_resnet_has_one_after_each_residual_block_and_one_before_the_dense_layer():
-    expected = [Place(f"blocks.{k}", "output") for k in range(7)] + [Place("dense", "input")]
-    assert found(nets.build("resnet18"), (3, 8, 8)) == expected
-
-
-def test_the_raw_input_is_never_dropped():
-    assert found(nets.build("mlp-regression"), (1,)) == [Place(name, "input") for name in ("2", "4", "6")]
+    assert places(trace(net, torch.zeros(2, 3, 32, 32))) == inputs("1.0", "2.0", "4", "7")
 
 
 class Functional(nn.Module):
@@ -73,11 +69,7 @@ def test_a_layer_used_twice_is_replaced_twice():
     net = nn.Sequential(shared, nn.Sequential(shared))
     new = nn.Identity()
     replace(net, "0", new)
-    assert net[0] is new
-    assert net[1][0] is new
-
-
-CPU = torch.device("cpu")
+    assert net[0] is net[1][0] is new
 
 
 def test_derived_seeds_differ_by_path_and_stay_in_range():

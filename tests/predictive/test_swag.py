@@ -161,13 +161,8 @@ def test_iterates_take_the_decay_and_the_augmentation_of_the_recipe():
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(ValueError, match="iterates"):
-        SGDIterates(iterates=1)
-    with pytest.raises(ValueError, match="least"):
-        SWAG(rank=1)
-    with pytest.raises(ValueError, match="number"):
-        SWAG(scale=-1.0)
-    with pytest.raises(ValueError, match="every"):
-        SGDIterates(every=0)
+    for name, value in (("iterates", 1), ("rank", 1), ("scale", -1.0), ("every", 0)):
+        with pytest.raises(ValueError, match=name):
+            SWAG(**{name: value})
     with pytest.raises(ValueError, match="iterates"):
         SGDIterates(iterates=2, epochs=0).fit(factory, quadratic(), progress=False).sample(quadratic().inputs, 3)

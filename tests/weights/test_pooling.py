@@ -93,19 +93,15 @@ def test_a_target_beyond_the_size_keeps_every_weight(rng: np.random.Generator) -
 
 def test_wrong_calls_say_what_is_wrong() -> None:
     values = np.ones((4, 4))
-    with pytest.raises(ValueError, match="kernel"):
-        pool_weights([values], [(1, 1), (1, 1)])
-    with pytest.raises(ValueError, match="missing"):
-        pool_weights({"a": values}, {"b": (1, 1)})
-    with pytest.raises(ValueError, match="positive"):
-        pool_weights([values], [(1, 1, 1)])
-    with pytest.raises(ValueError, match="both"):
-        pool_weights([values], [(1, 1)], target=3)
-    with pytest.raises(ValueError, match="none"):
-        pool_weights([])
-    with pytest.raises(ValueError, match="kernel"):
-        pool_weights([values, values * np.nan])
-    with pytest.raises(ValueError, match="target"):
-        pool_weights([values], target=0)
-    with pytest.raises(ValueError, match="edges"):
-        pool_weights([values], [(3, 3)], edges="wrap")  # pyright: ignore[reportArgumentType]
+    for arguments, options, message in (
+        (([values], [(1, 1), (1, 1)]), {}, "blocks"),
+        (({"a": values}, {"b": (1, 1)}), {}, "blocks"),
+        (([values], [(1, 1, 1)]), {}, "positive"),
+        (([values], [(1, 1)]), {"target": 3}, "both"),
+        (([],), {}, "kernels"),
+        (([values, values * np.nan],), {}, "kernel 1"),
+        (([values],), {"target": 0}, "target"),
+        (([values], [(3, 3)]), {"edges": "wrap"}, "edges"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pool_weights(*arguments, **options)

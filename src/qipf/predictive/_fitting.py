@@ -29,21 +29,10 @@ def normal(shape: torch.Size | tuple[int, ...], seed: int, device: torch.device)
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
-def keep_mask(shape: torch.Size | tuple[int, ...], rate: float, seed: int, device: torch.device) -> Tensor:
-    """Draw a boolean mask from a separate generator; each entry is False with probability `rate`."""
-    return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= rate).to(device)
-
-
 def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
     """Return a network to train: a copy of the given one, or a new one with weights drawn from `seed`."""
     if isinstance(model_or_factory, nn.Module):
-        try:
-            net = copy.deepcopy(model_or_factory).to(device)
-        except RuntimeError as error:
-            raise ValueError(
-                f"the network {type(model_or_factory).__name__} cannot be copied ({error}); "
-                "it may hold tensors that belong to a graph: detach them first"
-            ) from None
+        net = copy.deepcopy(model_or_factory).to(device)
         if not any(parameter.requires_grad for parameter in net.parameters()):
             net.requires_grad_()  # a fully frozen network is unfrozen; a partly frozen one is kept as it is
         return net

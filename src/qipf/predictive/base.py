@@ -27,9 +27,8 @@ ModelOrFactory = nn.Module | Callable[[], nn.Module]
 class Predictive(ABC):
     """A method that samples several predictions per input.
 
-    A subclass implements `_fit` and `_network` (the k-th sampled network), and sets `passes`, the default number of
-    passes. `_state` and `_load_state` save and restore what
-    was learned in addition to the weights of the network.
+    A subclass implements `_fit` and `_network`, and sets `passes`, the default number of passes. `_state` and
+    `_load_state` save and restore what was learned in addition to the weights of the network.
     """
 
     name: ClassVar[str]
@@ -71,10 +70,8 @@ class Predictive(ABC):
             raise ValueError("data: expected at least one example, got none")
         self._classes = not data.targets.is_floating_point()
         self._example = data.inputs[:2].detach().clone()
-        if device is None:
-            on = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else data.inputs.device
-        else:
-            on = torch.device(device)
+        own = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else data.inputs.device
+        on = own if device is None else torch.device(device)
         net = self._fit(model_or_factory, data, seed, on, progress).eval()
         self._prepare(net)
         self._net = net.requires_grad_(False)
@@ -177,15 +174,12 @@ class Predictive(ABC):
             device: The device to predict on; by default that of the network, or the CPU for a factory.
         """
         self._net = None
-        missing = {"example", "classes"} - set(state)
-        if missing:
-            raise ValueError(f"state: {sorted(missing)} missing; expected what state() of {self.name} returned")
         own = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else torch.device("cpu")
         net = build(model_or_factory, 0, own if device is None else torch.device(device)).eval()
         known = None if data is None else as_split(data)
-        self._classes = bool(state["classes"])
-        self._example = state["example"].to(device_of(net))
         try:
+            self._classes = bool(state["classes"])
+            self._example = state["example"].to(device_of(net))
             net = self._load_state(net, state, known).to(device_of(net)).eval()
             self._prepare(net)
             self._net = net.requires_grad_(False)
@@ -246,11 +240,11 @@ class Predictive(ABC):
             x = torch.cat([self._trunk(batch) for _, batch in batches(x, batch_size, device_of(net))])
         return x
 
+    @torch.no_grad()
     def _rows_within(self, net: nn.Module, memory: int) -> int:
         """Return the number of inputs that fit in `memory` bytes."""
-        with torch.no_grad():
-            source = self._source(net, self._example[:1], 1)
-            outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
+        source = self._source(net, self._example[:1], 1)
+        outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
         # float64: two running moments, their temporaries and the pass itself; then the features of a last-layer method
         row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk is not None else 0)
         if memory < row:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from qipf.predictive._fitting import derive, keep_mask
+from qipf.predictive._fitting import derive
 from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend, attention_rate, can_drop
 from qipf.runners.recorder import untouched
 from qipf.training import device_of
@@ -59,17 +59,16 @@ def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor]
     def on_output(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         return drop(output)
 
-    handles = [
-        network.get_submodule(name).register_forward_pre_hook(on_input)
-        if side == "input"
-        else network.get_submodule(name).register_forward_hook(on_output)
-        for name, side in where
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, side in where:
+            module = network.get_submodule(name)
+            handle = (
+                module.register_forward_pre_hook(on_input)
+                if side == "input"
+                else module.register_forward_hook(on_output)
+            )
+            hooks.callback(handle.remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own: bool) -> list[torch.Size]:
@@ -142,6 +141,7 @@ class Masks(torch.overrides.TorchFunctionMode):
         if len(one) != len(shape) or 0 in one or any(all_ % own for all_, own in zip(shape, one, strict=True)):
             one = shape
         drawn = one[:2] + (1,) * (len(one) - 2) if channels else one
-        mask = keep_mask(drawn, rate, derive(self._seed, number), values.device)
+        generator = torch.Generator().manual_seed(derive(self._seed, number))
+        mask = (torch.rand(drawn, generator=generator) >= rate).to(values.device)
         # several rows of one example (attention heads, patches) are adjacent: repeat them as a block
         return mask.repeat([1 if own == 1 else all_ // own for all_, own in zip(shape, drawn, strict=True)])

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from qipf._common.optional import require
+from qipf.weights.weight_files import read
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid, "elu": nn.ELU,
 }  # fmt: skip
-_KERNELS = ("kernel:0", "kernel_posterior_loc:0")
-_BIASES = ("bias:0", "bias_posterior_loc:0")
+_KERNELS = ("kernel", "kernel_posterior_loc")
+_BIASES = ("bias", "bias_posterior_loc")
 _BUILT = "Conv2D, AveragePooling2D, MaxPooling2D, Flatten, Dense, DenseFlipout, Dropout, Activation and Softmax"
 
 
@@ -32,7 +33,7 @@ class KerasLayer(NamedTuple):
     Attributes:
         kind: The class of the layer, such as "Conv2D".
         config: Its settings.
-        arrays: Its weights, by the last part of their names, such as "kernel:0".
+        arrays: Its weights, by the last part of their names, such as "kernel".
     """
 
     kind: str
@@ -85,26 +86,19 @@ def read_keras_layers(path: str | Path) -> list[KerasLayer]:
     try:
         with h5py.File(path, "r") as file:
             entries = json.loads(file.attrs["model_config"])["config"]["layers"]
-            layers = [
-                KerasLayer(entry["class_name"], entry["config"], _arrays(file, entry["config"].get("name", "")))
-                for entry in entries
-                if entry["class_name"] != "InputLayer"
-            ]
+        described = [(entry["class_name"], dict(entry["config"])) for entry in entries]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a Keras HDF5 file with a sequential network: {error}") from None
     if any("inbound_nodes" in entry for entry in entries):
         raise ValueError(f"{path}: the layers form a graph; expected a sequential network, one layer after the other")
-    return layers
-
-
-def _arrays(file: Any, name: str) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    group = file["model_weights"].get(name)
-    if group is not None:
-        group.visititems(
-            lambda key, item: found.update({key.rpartition("/")[2]: item[:]}) if hasattr(item, "shape") else None
-        )
-    return found
+    stored = {tuple(name.split(".")): array for name, array in read(Path(path)).items()}
+    layers = []
+    for kind, config in described:
+        arrays = {
+            leaf.partition(":")[0]: array for (*groups, leaf), array in stored.items() if config.get("name") in groups
+        }
+        layers.append(KerasLayer(kind, config, arrays))
+    return [layer for layer in layers if layer.kind != "InputLayer"]
 
 
 def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from qipf._common.errors import check_choice
+from qipf._common.errors import Problem, check_choice
 from qipf.arrays import Array, to_numpy
 
 Edges = Literal["error", "mean", "zeros"]
@@ -137,12 +137,9 @@ def _matched(
     arrays: Mapping[str, np.ndarray], blocks: Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
 ) -> dict[str, tuple[int, ...]]:
     """Return the block of every kernel, by name."""
-    if not isinstance(blocks, Mapping):
-        if len(blocks) != len(arrays):
-            names = ", ".join(f"{name} {values.shape}" for name, values in arrays.items())
-            raise ValueError(f"blocks: expected one per kernel, {len(arrays)} ({names}), got {len(blocks)}")
-        blocks = dict(zip(arrays, blocks, strict=True))
-    if set(blocks) != set(arrays):
-        missing, unknown = sorted(set(arrays) - set(blocks)), sorted(set(blocks) - set(arrays))
-        raise ValueError(f"blocks: expected one per kernel; missing for {missing}, given for unknown kernels {unknown}")
-    return {name: tuple(int(size) for size in block) for name, block in blocks.items()}
+    named = blocks if isinstance(blocks, Mapping) else dict(zip(arrays, blocks, strict=False))
+    if len(blocks) != len(arrays) or set(named) != set(arrays):
+        kernels = ", ".join(f"{name} {values.shape}" for name, values in arrays.items())
+        found = sorted(blocks) if isinstance(blocks, Mapping) else len(blocks)
+        raise Problem("blocks", f"{found}", expected=f"one for each of {kernels}")
+    return {name: tuple(int(size) for size in block) for name, block in named.items()}
