@@ -28,16 +28,16 @@ import halves
 from parts import PARTS, Unit
 from setting import Setting
 
-FIRST = ("resnet18-1001", "vgg3-1004", "mnist-1003", "kmnist-1003")
-SECOND = ("vgg3-1005", "mnist-1004", "kmnist-1004", "resnet18-1002")
+FIRST = ("resnet18-1003", "vgg3-1006", "mnist-1005", "kmnist-1005")
+SECOND = ("vgg3-1007", "mnist-1006", "kmnist-1006", "resnet18-1004")
 MAIN = ("network", "fit", "scores", "ensemble")
-RIVALS = ("second", "sub-ensemble", "confidnet")
 WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST, MAIN),
+    (SECOND, MAIN),
     (FIRST, ("without-elastic",)),
-    (SECOND, (*MAIN, "without-elastic")),
-    (FIRST[:1], (*RIVALS, "depth")),
-    (FIRST[1:], (*RIVALS, "depth")),
+    (FIRST[:1], ("sub-ensemble", "depth")),
+    (FIRST[1:], ("depth", "sub-ensemble")),
+    (FIRST, ("more-views", "second", "confidnet")),
 )
 """Units and their parts, in the order in which they are done."""
 NEEDED = ("network", "fit", "scores")
