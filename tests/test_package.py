@@ -94,7 +94,7 @@ def test_every_extra_brings_what_is_said_to_need_it() -> None:
 
 
 def test_tables_are_read_and_written_without_the_extras_of_the_benchmark() -> None:
-    for file in ("data/tables.py", "cli/watch.py", "pages/layout.py"):
+    for file in ("data/tables.py", "cli/shown.py", "pages/layout.py"):
         text = (ROOT / "src/qipf" / file).read_text()
         needed = set(re.findall(r'require\("([a-z0-9]+)', text)) - {"torch"}
         assert needed, file

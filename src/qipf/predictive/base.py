@@ -174,6 +174,8 @@ class Predictive(ABC):
             device: The device to predict on; by default that of the network, or the CPU for a factory.
         """
         self._net = None
+        if missing := {"example", "classes"} - set(state):
+            raise ValueError(f"state: {sorted(missing)} missing; expected what state() of {self.name} returned")
         own = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else torch.device("cpu")
         net = build(model_or_factory, 0, own if device is None else torch.device(device)).eval()
         known = None if data is None else as_split(data)

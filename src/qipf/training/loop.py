@@ -56,7 +56,6 @@ def train(
     device: str | torch.device | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     identity: str = "",
-    on_start: Callable[[], None] | None = None,
     on_step: Callable[[int, nn.Module], None] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     cuda_graph: bool = False,
@@ -86,7 +85,6 @@ def train(
             as an uninterrupted run; the file of a finished run only restores its weights. Callbacks are called
             only for the remaining steps.
         identity: Other values that the run depends on; a checkpoint with different ones is rejected.
-        on_start: Called at the start of every epoch.
         on_step: Called as `on_step(steps done, net)` after every step.
         on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
         cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network
@@ -138,8 +136,6 @@ def train(
         for epoch in range(done, epochs):
             net.train()
             tally.clear()
-            if on_start is not None:
-                on_start()
             for number, (x, y) in enumerate(minibatches(inputs, targets, batch_size, augment, generator)):
                 step = epoch * steps + number
                 rate = one_cycle(step, epochs * steps, learning_rate) if schedule == "one-cycle" else learning_rate
@@ -190,13 +186,12 @@ class GraphedStep:
     steps (results/recorded-steps.json): LeNet 1.25 and 0.17, VGG-3 1.02 and 0.35, ResNet-18 1.66 and 1.00.
 
     The step is recorded for the shape of the first batch. Batches of other shapes, such as the last one of an epoch,
-    run as ordinary steps. Python control flow in a step is evaluated only during the recording. A step that waits for
-    the GPU, as `.item()` does, cannot be recorded, and all steps are ordinary ones.
+    run as ordinary steps. Python control flow in a step is evaluated only during the recording.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
         self._step, self._device, self._stream = step, device, torch.cuda.Stream(device)
-        self._done, self._waits = 0, False
+        self._done = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Tensor | None = None
         self._targets: Tensor | None = None
@@ -205,15 +200,12 @@ class GraphedStep:
         """Take one step."""
         if self._inputs is None or self._targets is None:
             self._inputs, self._targets = torch.empty_like(inputs), torch.empty_like(targets)
-        if self._waits or inputs.shape != self._inputs.shape:
+        if inputs.shape != self._inputs.shape:
             self._ordinary(inputs, targets)
             return
         if self._graph is None and self._done < _WARM_UP:
             self._done += 1
-            if self._done == _WARM_UP:
-                self._try_without_waiting(inputs, targets)
-            else:
-                self._ordinary(inputs, targets)
+            self._ordinary(inputs, targets)
             return
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
@@ -231,19 +223,6 @@ class GraphedStep:
                 f"cuda_graph: this network or loss cannot be recorded ({error}); train with cuda_graph=False"
             ) from error
         return graph
-
-    def _try_without_waiting(self, inputs: Tensor, targets: Tensor) -> None:
-        """Take an ordinary step, and note if it waits for the GPU."""
-        before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            self._ordinary(inputs, targets)
-        except RuntimeError:
-            self._waits = True
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-        if self._waits:
-            self._ordinary(inputs, targets)
 
     def _ordinary(self, inputs: Tensor, targets: Tensor) -> None:
         """Take an ordinary step on the stream of the recording, so that gradients always belong to that stream."""
