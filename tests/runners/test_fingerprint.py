@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import qipf
-from qipf.runners.loading import model_facts, open_model
+from qipf.runners.loading import model_facts
 from qipf.runners.runner import differ
 from qipf.runners.torch import fingerprint
 
@@ -52,13 +52,18 @@ def test_another_precision_is_the_same_network(dtype: torch.dtype, width: int) -
 
 def test_the_numbers_are_those_of_the_docstring() -> None:
     net = build(0, width=700)
-    folded, square, count = np.zeros(1024), 0.0, 0
-    for values in net.parameters():
-        flat = values.detach().numpy().astype(float).ravel()
-        np.add.at(folded, np.arange(len(flat)) % 1024, flat)
-        square, count = square + float(flat @ flat), count + len(flat)
-    expected = [np.sqrt(2) * np.cos(k * np.arange(1024)) @ folded / np.sqrt(square) for k in (1, 2, 3, 4)]
-    np.testing.assert_allclose(mark(net), [count, np.sqrt(square), *expected, 0], rtol=1e-4, atol=1e-5)
+    net[1].running_mean.normal_()  # pyright: ignore
+    buffers = [net[1].running_mean.numpy(), net[1].running_var.numpy()]  # pyright: ignore
+    expected = []
+    for part in ([one.detach().numpy() for one in net.parameters()], [np.sign(b) * np.log1p(abs(b)) for b in buffers]):
+        folded, square, count = np.zeros(1024), 0.0, 0
+        for values in part:
+            flat = values.astype(float).ravel()
+            np.add.at(folded, np.arange(len(flat)) % 1024, flat)
+            square, count = square + float(flat @ flat), count + len(flat)
+        angles = [np.sqrt(2) * np.cos(k * np.arange(1024)) @ folded / np.sqrt(square) for k in (1, 2, 3, 4)]
+        expected += [count, np.sqrt(square), *angles, 0]
+    np.testing.assert_allclose(mark(net), expected[:-1], rtol=1e-4, atol=1e-5)
 
 
 def test_what_has_no_weights_has_no_fingerprint() -> None:
@@ -119,26 +124,74 @@ def test_another_onnx_model_is_told_in_every_form(form, tmp_path):
         scorer.score(other, x, progress=False)
 
 
-def test_weights_in_other_files_are_not_compared(tmp_path):
+def test_weights_in_other_files_are_compared(tmp_path):
     from qipf import OnnxModel
 
-    pytest.importorskip("onnxruntime")
+    runtime = pytest.importorskip("onnxruntime")
     inside, outside = _linear_onnx(tmp_path / "a.onnx", 1), _linear_onnx(tmp_path / "b.onnx", 1, external=True)
-    assert OnnxModel(inside).fingerprint()
-    assert OnnxModel(outside).fingerprint() is None
+    other = _linear_onnx(tmp_path / "c.onnx", 2, external=True)
+    one, same, differs = (OnnxModel(path).fingerprint() for path in (inside, outside, other))
+    assert OnnxModel(runtime.InferenceSession(str(other))).fingerprint() == differs
+    assert not differ(one, same)
+    assert differ(one, differs)
+    assert differ(same, differs)
 
 
-def test_it_is_computed_again_only_if_a_parameter_changes(monkeypatch) -> None:
-    net, calls = build(0), []
-    monkeypatch.setattr("qipf.runners.torch._fingerprint", lambda module: calls.append(module))
-    runner = open_model(net)
-    for _ in range(3):
-        runner.fingerprint()
-    assert len(calls) == 1
-    with torch.no_grad():
-        net[0].weight.mul_(2)  # pyright: ignore
-    runner.fingerprint()
-    assert len(calls) == 2
-    net[0].weight.data = torch.zeros_like(net[0].weight)  # pyright: ignore
-    fingerprint(net)
-    assert len(calls) == 3
+@pytest.mark.filterwarnings("ignore")  # of the exporters
+def test_another_export_of_an_onnx_model_is_the_same_one(tmp_path):
+    from qipf import OnnxModel
+
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    net, found = nn.Sequential(nn.Linear(6, 8), block, nn.Flatten(), nn.Linear(40, 3)).eval(), []
+    for name, dynamo in (("a", True), ("b", False), ("c", False)):
+        if name == "c":
+            with torch.no_grad():
+                net[0].weight[0, 0] += 1e-3  # pyright: ignore
+        x = torch.rand(4, 5, 6)
+        options = {"dynamo": dynamo, "opset_version": 18, "verbose": False, "external_data": False}
+        torch.onnx.export(net, (x,), tmp_path / name, **options)  # pyright: ignore
+        found.append(OnnxModel(tmp_path / name).fingerprint())
+    one, again, other = found
+    assert one.split(":")[0] != again.split(":")[0]  # other names, constants and kernels that are transposed
+    assert not differ(one, again)
+    assert differ(again, other)
+    assert not differ(one.split(":")[0], one)  # as in files of earlier versions
+    assert differ(one.split(":")[0], again)
+
+
+def reset(net: nn.Sequential) -> None:
+    net[1].running_var.mul_(2)  # pyright: ignore
+
+
+def through_data(net: nn.Sequential) -> None:
+    net[0].weight.data.mul_(torch.linspace(0.9, 1.1, 4))  # pyright: ignore - torch does not count this change
+
+
+@pytest.mark.parametrize("change", [reset, through_data])
+def test_other_statistics_and_changes_through_data_are_other_weights(change) -> None:
+    net = build(0)
+    scorer = qipf.Entropy().fit(net, qipf.collect(net, INPUTS, progress=False))
+    scorer.score(net, INPUTS, progress=False)  # warnings are errors here
+    change(net)
+    with pytest.warns(UserWarning, match="weights"):
+        scorer.score(net, INPUTS, progress=False)
+
+
+def test_masks_and_buffers_that_are_not_stored_do_not_disturb_it() -> None:
+    net, half = build(0), build(0).half()
+    for one in (net, half):
+        one.register_buffer("mask", torch.full((9, 9), -torch.inf).triu(1))
+        one.register_buffer("cache", torch.rand(5), persistent=False)
+        one.register_buffer("places", torch.arange(9))
+    assert not differ(mark(net), mark(half))
+    assert differ(mark(net), mark(build(0)))  # another number of stored values
+
+
+def test_a_fingerprint_of_an_earlier_version_is_compared_without_buffers() -> None:
+    net, other = build(0), build(0)
+    reset(other)
+    assert not differ(mark(net)[:7], mark(other))
+    assert differ(mark(net), mark(other))
+    assert differ(mark(net)[:7], mark(build(1)))

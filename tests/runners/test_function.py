@@ -89,11 +89,11 @@ def test_an_estimator_needs_only_predict_proba() -> None:
         qipf.collect(Estimator([0, 1]), (X, Y % 2), **QUIET)
 
 
-def forest(path: Path) -> Path:
+def forest(path: Path, split: float = 0.0) -> Path:
     """One tree with two leaves, as skl2onnx writes them."""
     tree = helper.make_node(
         "TreeEnsembleClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", post_transform="NONE",
-        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[1, 0, 0], nodes_values=[0.0, 0.0, 0.0],
+        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[1, 0, 0], nodes_values=[split, 0.0, 0.0],
         nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
         nodes_missing_value_tracks_true=[0, 0, 0], nodes_hitrates=[1.0, 1.0, 1.0],
         class_treeids=[0] * 4, class_nodeids=[1, 1, 2, 2], class_ids=[0, 1, 0, 1],
@@ -112,6 +112,14 @@ def test_a_graph_without_hidden_tensors_is_read_at_its_inputs(tmp_path: Path) ->
     uq = qipf.default(path, (X, Y % 2), **QUIET)
     assert read_by_default(path, X) == "x@rows"
     assert uq.score(path, X, **QUIET).shape == (120,)
+
+
+def test_another_forest_is_told(tmp_path: Path) -> None:
+    path, other = forest(tmp_path / "forest.onnx"), forest(tmp_path / "other.onnx", split=0.5)
+    scorer = qipf.Entropy().fit(qipf.OnnxModel(path), qipf.collect(path, X, **QUIET))
+    scorer.score(path, X, **QUIET)  # warnings are errors here
+    with pytest.warns(UserWarning, match="weights"):
+        scorer.score(other, X, **QUIET)
 
 
 class Two(nn.Module):

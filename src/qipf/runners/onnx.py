@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.data.batches import INPUTS, Batch, InputSpec, shape_text
 from qipf.runners.features import Candidate, FeatureSpec
-from qipf.runners.onnx_graph import Graph, LogitsAt, corner, in_rows, read_model
+from qipf.runners.onnx_graph import Graph, LogitsAt, corner, in_rows
 from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
 
 TYPES = {
@@ -74,7 +73,7 @@ class OnnxRunner(Runner):
         if isinstance(source, str | os.PathLike):
             self.path = Path(source)
             self._made = _Made()
-            self._made.graph = Graph(read_model(self.path))
+            self._made.graph = Graph(self.path)
             self.session = self._open(self._made.graph.with_outputs(()))
         elif is_session(source):
             if providers is not None:
@@ -105,7 +104,7 @@ class OnnxRunner(Runner):
             path, content = (getattr(self.session, name, None) for name in ("_model_path", "_model_bytes"))
             if not path and not content:
                 raise Problem("model", "the file of this session is unknown", hint="give the .onnx file")
-            self._made.graph = Graph(read_model(Path(path) if path else bytes(content or b"")))
+            self._made.graph = Graph(Path(path) if path else bytes(content or b""))
         return self._made.graph
 
     def find_graph(self) -> Graph | None:
@@ -123,11 +122,9 @@ class OnnxRunner(Runner):
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return a digest of the stored tensors, independent of their names."""
-        graph = self.find_graph()
-        if self._made.fingerprint is None and graph is not None and (stored := graph.stored()):
-            digests = [hashlib.sha256(content).digest() for content in stored]
-            self._made.fingerprint = hashlib.sha256(b"".join(digests)).hexdigest()
+        """Return digests of the stored tensors; the last one is equal for most exports of one network."""
+        if self._made.fingerprint is None and (graph := self.find_graph()) is not None:
+            self._made.fingerprint = graph.fingerprint()
         return self._made.fingerprint
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

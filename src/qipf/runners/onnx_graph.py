@@ -6,6 +6,7 @@ Nothing outside the folder of the file is opened, and no code is loaded.
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ _SHAPES = ("Shape", "Size")
 _FLOATS = (1, 10, 11)
 """The tensor types float, float16 and double."""
 
+CHUNK = 2**20
+"""The number of weights that are hashed at a time."""
 LARGEST = 2**31 - 1
 """The largest size of an ONNX file in bytes; larger models store their weights in separate files."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc")
@@ -73,10 +76,15 @@ class LogitsAt(NamedTuple):
 
 
 class Graph:
-    """The graph of a `ModelProto` returned by `read_model`."""
+    """The graph of an ONNX model.
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    Args:
+        source: The file, or its content, as for `read_model`.
+    """
+
+    def __init__(self, source: Path | bytes) -> None:
+        self._model = model = read_model(source)
+        self._folder = source.parent if isinstance(source, Path) else None
         graph = model.graph
         self.outputs = [output.name for output in graph.output]
         self._maker = {name: node for node in graph.node for name in node.output if name}
@@ -195,15 +203,32 @@ class Graph:
             if sum(size > 1 for size in tensor.dims) > 1 and not tensor.external_data
         }
 
-    def stored(self) -> list[bytes]:
-        """Return the bytes of every tensor stored in the graph, sorted; empty if some are in external files."""
+    def fingerprint(self) -> str | None:
+        """Return two digests of the stored values, separated by a colon, or None if there are none.
+
+        The first one changes with any tensor of the graph; it is empty if some are in other files, and all that earlier
+        versions saved. The second one is equal for most exports of one network: it only reads floating-point weights,
+        also in nested graphs and attributes, as of trees. It ignores names and the order of the values of a tensor,
+        since exporters transpose kernels.
+        """
         from onnx import numpy_helper
 
         constants = [part.t for node in self._model.graph.node if node.op_type == "Constant" for part in node.attribute]
         tensors = [tensor for tensor in (*self._model.graph.initializer, *constants) if tensor.data_type]
-        if any(tensor.external_data for tensor in tensors):
-            return []
-        return sorted(np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes() for tensor in tensors)
+        contents = []
+        if not any(tensor.external_data for tensor in tensors):
+            arrays = map(numpy_helper.to_array, tensors)
+            contents = sorted(repr(v.tolist()).encode() if v.dtype.hasobject else v.tobytes() for v in arrays)
+        weights: set[tuple[int, int]] = set()
+        for tensor in _tensors(self._model):
+            if tensor.data_type in _FLOATS:
+                weights.add(_unordered(numpy_helper.to_array(tensor, str(self._folder or ""))))
+        for graph in _graphs(self._model):
+            weights |= {_unordered(np.array(part.floats)) for node in graph.node for part in node.attribute}
+        exact = b"".join(hashlib.sha256(content).digest() for content in contents)
+        several = repr(sorted(one for one in weights if one[0] > 1)).encode()
+        found = (hashlib.sha256(exact).hexdigest() if exact else "", hashlib.sha256(several).hexdigest())
+        return ":".join(found) if exact or len(several) > 2 else None
 
     def operator(self, name: str) -> str:
         """Return the operator that computes a tensor."""
@@ -232,6 +257,17 @@ def _moves_rows(node: Any) -> bool:
     """Return True if a transposition moves the first dimension."""
     order = next((list(part.ints) for part in node.attribute if part.name == "perm"), [])
     return node.op_type == "Transpose" and order[:1] != [0]
+
+
+def _unordered(values: np.ndarray) -> tuple[int, int]:
+    """Return the number of values, and the sum of a hash of each."""
+    total, values = 0, values.ravel()
+    for start in range(0, values.size, CHUNK):
+        bits = values[start : start + CHUNK].astype(np.float32).view(np.uint32).astype(np.uint64)
+        for factor in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93):
+            bits = (bits ^ bits >> np.uint64(29)) * np.uint64(factor)
+        total += int((bits ^ bits >> np.uint64(32)).sum(dtype=np.uint64))
+    return values.size, total % 2**64
 
 
 def corner(values: np.ndarray) -> np.ndarray:

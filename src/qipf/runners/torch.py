@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -49,8 +48,10 @@ MEETING = 8
 LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.Conv2d"
 """Module types in exported programs."""
 PLACES = 1024
-PROJECTIONS = 4
-_FINGERPRINTS: WeakKeyDictionary[nn.Module, tuple[Any, list[float] | None]] = WeakKeyDictionary()
+"""The length of the rows into which weights are folded for a fingerprint."""
+HALF_MOST = 65504.0
+"""The largest number in half precision."""
+_DIRECTIONS = math.sqrt(2) * torch.outer(torch.arange(1.0, 5.0).double(), torch.arange(PLACES).double()).cos()
 
 
 class TorchRunner(Runner):
@@ -203,11 +204,12 @@ class TorchRunner(Runner):
         return HEAD if single else FeatureSpec("", "whole")
 
     def fingerprint(self) -> list[float] | None:
-        """Return numbers that identify the weights, cached until a parameter changes.
+        """Return numbers that identify the weights and the statistics of the model, from one reading of all of them.
 
-        They are the number of weights, their Euclidean norm, four normalised projections onto fixed directions,
-        and 1 if weights are in half precision. Projections of independently trained networks differ by about 1.
-        Parameters are first folded into rows of 1,024 values, so their names and order do not matter.
+        They are the number of weights, their Euclidean norm, four normalised projections onto fixed directions, 1 if
+        weights are in half precision, and six such numbers for the stored floating-point buffers, as of batch norms,
+        after x -> sign(x) log(1 + |x|). Projections of independently trained networks differ by about 1. Parameters
+        are first folded into rows of 1,024 values, so their names and order do not matter.
         """
         return fingerprint(self.module)
 
@@ -560,36 +562,40 @@ def _difference(output: Tensor, logits: Tensor) -> float:
     return min(float((one - logits).square().mean().sqrt()) / spread for one in tried)
 
 
-def _has_values(values: Tensor) -> bool:
-    return not (torch.nn.parameter.is_lazy(values) or values.device.type == "meta" or values.is_inference())
-
-
+@torch.no_grad()
 def fingerprint(model: nn.Module) -> list[float] | None:
     """Return the numbers of `TorchRunner.fingerprint`, even for a module that cannot run yet."""
     module = original(model)
-    state = [(id(one), one.data_ptr(), one._version) for one in module.parameters() if _has_values(one)]
-    if module not in _FINGERPRINTS or _FINGERPRINTS[module][0] != state:
-        _FINGERPRINTS[module] = (state, _fingerprint(module))
-    return _FINGERPRINTS[module][1]
-
-
-def _fingerprint(module: nn.Module) -> list[float] | None:
-    count, square, half, folded = 0, 0.0, False, torch.zeros(PLACES, dtype=torch.float64)
-    for values in module.parameters():
-        if torch.nn.parameter.is_lazy(values) or values.device.type == "meta":
-            return None
-        if not values.is_floating_point():
-            continue
-        flat = values.detach().flatten()
-        flat = flat.float() if flat.dtype == torch.float64 else flat
-        whole = flat.numel() - flat.numel() % PLACES
-        folded += flat[:whole].view(-1, PLACES).sum(0, dtype=torch.float32).cpu().double()
-        folded[: flat.numel() - whole] += flat[whole:].float().cpu().double()
-        square += float(torch.linalg.vector_norm(flat, dtype=torch.float32)) ** 2
-        count, half = count + flat.numel(), half or flat.element_size() < 4
-    if count == 0:
+    parameters = [one for one in module.parameters() if one.is_floating_point()]
+    kept = {
+        id(one): one
+        for part in module.modules()
+        for name, one in part._buffers.items()
+        if one is not None and name not in part._non_persistent_buffers_set and one.is_floating_point()
+    }
+    if any(torch.nn.parameter.is_lazy(one) or one.is_meta for one in (*parameters, *kept.values())):
         return None
+    half = any(one.element_size() < 4 for one in parameters)
+    weights, buffers = _numbers(parameters), _numbers([_compressed(one) for one in kept.values()])
+    return [*weights, float(half), *buffers] if weights[0] or buffers[0] else None
+
+
+def _numbers(tensors: list[Tensor]) -> list[float]:
+    """Return the number of values, their Euclidean norm, and projections of their folded sum divided by the norm."""
+    square, folded = 0.0, torch.zeros(PLACES, dtype=torch.float64)
+    for values in tensors:
+        flat = values.flatten().float()
+        whole = flat.numel() - flat.numel() % PLACES
+        if whole:  # a matrix product reads the weights as fast as the memory allows
+            folded += (flat.new_ones(whole // PLACES) @ flat[:whole].view(-1, PLACES)).cpu()
+        folded[: flat.numel() - whole] += flat[whole:].cpu()
+        square += float(flat @ flat)
     norm = math.sqrt(square)
-    angles = torch.arange(PLACES, dtype=torch.float64) * torch.arange(1, PROJECTIONS + 1, dtype=torch.float64)[:, None]
-    projections = (math.sqrt(2) * torch.cos(angles) @ folded) / (norm or 1.0)
-    return [float(count), norm, *projections.tolist(), float(half)]
+    projections = _DIRECTIONS @ folded / (norm or 1.0)
+    return [float(sum(one.numel() for one in tensors)), norm, *projections.tolist()]
+
+
+def _compressed(values: Tensor) -> Tensor:
+    """Return logarithms of the sizes of values with their signs: statistics differ in scale, and masks are infinite."""
+    finite = values.float().nan_to_num(nan=0.0).clamp(-HALF_MOST, HALF_MOST)
+    return finite.sign() * finite.abs().log1p()
