@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import qipf
 from qipf._common.errors import Problem
@@ -93,6 +94,59 @@ def test_a_connection_past_the_split_is_refused() -> None:
     with pytest.raises(Problem, match="bypasses"):
         split_network(start.runner, start.first, "b")
     assert split_network(start.runner, start.first)[0].split == "a"
+
+
+class Closure(nn.Module):
+    """The last layer is called through a function that holds this network, not its copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.last = lambda x: self.c(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.b(self.a(x))))
+
+
+class Tied(nn.Module):
+    """The last layer is the first one, transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(torch.relu(self.b(self.a(x))), self.a.weight.T)
+
+
+@pytest.mark.parametrize("make", [Closure, Tied])
+def test_a_copy_that_would_train_the_network_itself_is_refused(make: Any) -> None:
+    net, x = make().eval(), torch.rand(120, 6)
+    with pytest.raises(Problem, match="itself"):
+        split_network(begin(net, x, task="classes").runner, begin(net, x, task="classes").first, "a")
+    with pytest.warns(UserWarning, match="twin"):
+        uq = qipf.default(
+            net, (x, torch.arange(120) % (3 if make is Closure else 6)), effort="thorough", progress=False
+        )
+    assert isinstance(uq, qipf.Probe)
+    assert all(one.grad is None for one in net.parameters())
+
+
+def test_the_copy_has_no_hooks_of_the_user_but_those_that_compute_weights() -> None:
+    net, x, fired = nets.LeNet().eval(), torch.rand(8, 1, 28, 28), []
+    prune.l1_unstructured(net.dense3, "weight", 0.5)
+    for part in net.modules():
+        part.register_forward_hook(lambda part, args, output: fired.append(id(part)))
+        part.register_forward_pre_hook(lambda part, args: fired.append(id(part)))
+        part.register_full_backward_hook(lambda part, given, made: fired.append(id(part)))
+    start = begin(net, x, task="classes")
+    _, half = split_network(start.runner, start.first, "conv2")
+    assert set(fired) == {id(part) for part in net.modules()}
+    inside = [one for one in half.network.modules() if one._forward_hooks or one._forward_pre_hooks]
+    assert inside == [half.network.dense3]
+    with start.runner.reading({"copy": half.spec}) as run:
+        found = run(start.first)
+    torch.testing.assert_close(found.features["copy"], found.logits)
 
 
 def test_a_network_of_one_layer_cannot_be_split() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from qipf._common.errors import Problem, first_line
@@ -111,6 +113,10 @@ class SecondHalf(nn.Module):
         memo: dict[int, Any] = {id(one): _Stub(one, name, self._state) for one, name in self.watched.items()}
         if cut.ending:
             memo[id(_module(known, cut.ending))] = nn.Identity()
+        for part in model.modules():  # the user's hooks are not for the copy; torch's own compute weights
+            for hooks in (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks):
+                own = {key: hook for key, hook in hooks.items() if type(hook).__module__.startswith("torch.")}
+                memo[id(hooks)] = OrderedDict(own)
         try:
             self.network = copy.deepcopy(model, memo).eval()
         except Exception as error:  # copying a module may raise anything
@@ -354,4 +360,30 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
         )
     if not any(True for _ in half.network.parameters()):
         raise Problem("split", f"nothing behind {cut.split!r} can be trained", hint="name an earlier module")
+    state: dict[str, list[Any]] = {}
+    reads = _Reads(module)
+    with untouched(module, eager=True), watching(half.watched, lambda one, _, output: half.note(state, one, output)):
+        module(*batch.args, **batch.kwargs)
+        with reads:
+            half(state, batch.args, batch.kwargs)
+    if reads.found:
+        raise Problem("split", f"the part behind {cut.split!r} reads weights of the network itself, as in a closure")
     return cut, half
+
+
+class _Reads(TorchDispatchMode):
+    """Find out if an operation reads a parameter of a module, which a copy of the module must not."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._own, self.found = {_memory(one) for one in module.parameters()} - {0}, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found |= any(isinstance(one, Tensor) and _memory(one) in self._own for one in tree_leaves((args, kwargs)))
+        return func(*args, **(kwargs or {}))
+
+
+def _memory(values: Tensor) -> int:
+    """Return the address of floating-point values; 0 for others."""
+    strided = values.is_floating_point() and values.layout == torch.strided
+    return values.untyped_storage().data_ptr() if strided else 0
