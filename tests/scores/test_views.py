@@ -117,6 +117,15 @@ def test_what_has_no_views_is_refused(net: nn.Module, probe: qipf.Probe) -> None
     probe.decision = None
 
 
+def test_a_state_dict_of_other_views_or_another_layer_is_refused(net: nn.Module, probe: qipf.Probe) -> None:
+    one, two = qipf.wrap(net, probe), qipf.wrap(net, probe.with_views(2))
+    for own, other in ((one, two), (two, one)):
+        with pytest.raises(Problem, match="views"):
+            own.load_state_dict(other.state_dict())
+    again = qipf.wrap(net, probe.with_views(2))
+    again.load_state_dict(two.state_dict())
+
+
 def test_the_command_line_averages_over_views(net: nn.Module, probe: qipf.Probe, tmp_path: Path) -> None:
     x = stripes(20, 3)[0]
     batch = {0: torch.export.Dim("batch")}

@@ -214,7 +214,15 @@ class ScorerModule(PreciseBuffers):
                 f"the state dict belongs to a scorer {told['scorer']!r}, but this module holds {self._kind.name!r}; "
                 "wrap the model with a scorer of the same kind first"
             )
-        self._rebuild({**self.scorer.settings(), **told["settings"]}, upgraded(told["facts"]))
+        before, own = self.scorer, [str(layer) for layer in self.scorer.layers]
+        self._rebuild({**before.settings(), **told["settings"]}, upgraded(told["facts"]))
+        wanted = [str(layer) for layer in self.scorer.layers]
+        if wanted != own:
+            self.scorer = before
+            raise Problem(
+                "state_dict", f"its scorer reads {', '.join(wanted) or 'no layer'}, and this module "
+                f"{', '.join(own) or 'none'}", hint="wrap the model with that scorer and its number of views first",
+            )  # fmt: skip
 
 
 def _rows(logits: Tensor) -> Tensor:
