@@ -294,7 +294,7 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     import rich.console
 
     from qipf.cli.shown import show
-    from qipf.decisions.comparison import Compared, Comparison, Timing
+    from qipf.decisions.comparison import MEASURES, Compared, Comparison, Timing
 
     plain = rich.console.Console
     monkeypatch.setattr(
@@ -303,9 +303,10 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
         lambda **given: plain(force_terminal=terminal, width=width, color_system=None, **given),
     )
     names = ["last-layer-laplace", "default"]
-    numbers = (0.812, 0.7, 0.9), (0.456, 0.4, 0.5), (0.0567, 0.01, 0.12), (0.934, 0.9, 0.95), (0, 0, 0)
+    numbers = (0.812, 0.7, 0.9), (0.456, 0.4, 0.5), (0.0567, 0.01, 0.12), (0.934, 0.9, 0.95)
     times = dict.fromkeys(names, Timing(12.34, 56.78))
-    show(Comparison("", "600 predictions", [Compared(name, *numbers) for name in names], times, {}, {}))
+    rows = [Compared(name, dict(zip(MEASURES, numbers, strict=True)), (0, 0, 0)) for name in names]
+    show(Comparison("", "600 predictions", rows, times, {}, {}))
     shown = capsys.readouterr().out
     for text in (*names, "0.812", "0.456", "0.0567", "0.934", "12.34", "56.78"):
         assert text in shown

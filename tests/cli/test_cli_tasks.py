@@ -240,7 +240,7 @@ def test_mistakes_with_numbers_are_named(capsys: pytest.CaptureFixture[str]) -> 
         ([*fit, "--calibrate", "held.npz", "--promise", "error<=0.1"], 2, "inside>=0.9"),
         ([*fit, "--calibrate", "held.npz"], 1, "--promise: 5 held-out examples cannot promise 0.9"),
         ([*fit, "--calibrate", "held.npz", "--promise", "inside>=2"], 2, "--promise: expected"),
-        ([*fit, "--promise", "inside>=0.8"], 2, "--promise: is learned from held-out data"),
+        ([*fit, "--promise", "inside>=0.8"], 2, "--promise: needs held-out data"),
         ([*fit[:2], "classes.npz", *fit[3:], "--promise", "inside>=0.9", "--calibrate", "held.npz"], 2, "error<=0.01"),
         ([*fit[:2], "gap.npz", *fit[3:]], 1, "row 58"),
         ([*fit, "--calibrate", "gap.npz"], 1, "--calibrate: gap.npz"),

@@ -9,15 +9,14 @@ from qipf.decisions.comparison import (
     BASE,
     PRIMARY,
     Comparison,
-    accuracy_at,
     compare,
     compare_intervals,
     recommend,
     recommend_scale,
     recommended,
-    risk_curve,
 )
 from qipf.metrics import aurc, pr_auc, roc_auc
+from qipf.metrics.ranking import accuracy_at, risk_curve
 
 
 def draw(rng: np.random.Generator, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -40,10 +39,15 @@ def test_rows_are_measured_and_sorted(rng) -> None:
     rows = compare(scores, correct, bootstrap=50)
     assert [row.name for row in rows] == ["best", "softmax-response", "useless"]
     for row in rows:
-        assert row.roc_auc[0] == roc_auc(scores[row.name], correct)
-        assert row.aurc[0] == aurc(scores[row.name], correct)
-        assert row.average_precision[0] == pr_auc(scores[row.name], correct)
-        for value, low, high in (row.roc_auc, row.average_precision, row.aurc, row.accuracy):
+        assert row.measures["roc_auc"][0] == roc_auc(scores[row.name], correct)
+        assert row.measures["aurc"][0] == aurc(scores[row.name], correct)
+        assert row.measures["average_precision"][0] == pr_auc(scores[row.name], correct)
+        for value, low, high in (
+            row.measures["roc_auc"],
+            row.measures["average_precision"],
+            row.measures["aurc"],
+            row.measures["accuracy"],
+        ):
             assert low <= value <= high
     assert rows[1].gain == (0.0, 0.0, 0.0)
     assert recommended(rows) == "best"
@@ -92,7 +96,7 @@ def test_the_recommended_score_is_tested_at_full_strength() -> None:
     assert other.gain[1] < alone[PRIMARY].gain[1]
     rows = list(among.values())
     assert recommended(rows) == PRIMARY
-    errors, before = (100 * (1 - among[name].accuracy[0]) for name in (PRIMARY, BASE))
+    errors, before = (100 * (1 - among[name].measures["accuracy"][0]) for name in (PRIMARY, BASE))
     assert f"flagging 10 % of the predictions leaves {errors:.2g} % errors instead of {before:.2g} %" in recommend(rows)
     found = Comparison("", "", rows, {}, {}, {"late": ("", rows), "dark": ("", [among[BASE], among[PRIMARY]])})
     assert "default is ahead of softmax-response on 2 of 2 sets (2 beyond chance)" in found.verdict()[1]
@@ -131,8 +135,10 @@ def test_groups_are_resampled_as_a_whole() -> None:
     grouped = {row.name: row for row in compare(copies, np.repeat(right, 10), groups=groups, bootstrap=400)}
     ignored = {row.name: row for row in compare(copies, np.repeat(right, 10), bootstrap=400)}
     for name, row in alone.items():
-        width, same, narrow = (one.roc_auc[2] - one.roc_auc[1] for one in (row, grouped[name], ignored[name]))
-        assert grouped[name].roc_auc[0] == pytest.approx(row.roc_auc[0])
+        width, same, narrow = (
+            one.measures["roc_auc"][2] - one.measures["roc_auc"][1] for one in (row, grouped[name], ignored[name])
+        )
+        assert grouped[name].measures["roc_auc"][0] == pytest.approx(row.measures["roc_auc"][0])
         assert same == pytest.approx(width, rel=0.2)
         assert narrow < 0.5 * width
     with pytest.raises(ValueError, match="groups"):
@@ -145,15 +151,15 @@ def test_the_measures_of_intervals_are_those_of_their_formulas() -> None:
     other = (one[0] * [[1], [4], [0.5], [1]], one[1] * [[1], [4], [0.5], [1]])
     doubt = {"one-width": np.zeros(4), "own": np.array([1.0, 4.0, 0.5, 2.0])}
     rows = {row.name: row for row in compare_intervals({"one-width": one, "own": other}, doubt, f, y, 0.9, bootstrap=9)}
-    assert rows["one-width"].inside[0] == 6 / 8
-    assert rows["own"].inside[0] == 7 / 8
-    assert rows["own"].width[0] == pytest.approx((2 + 40) * (1 + 4 + 0.5 + 1) / 8)
+    assert rows["one-width"].measures["inside"][0] == 6 / 8
+    assert rows["own"].measures["inside"][0] == 7 / 8
+    assert rows["own"].measures["width"][0] == pytest.approx((2 + 40) * (1 + 4 + 0.5 + 1) / 8)
     base = [(2 + 20 * np.array([0, 2, 0, 0])).mean(), (40 + 20 * np.array([0, 0, 0, 20])).mean()]
     own = [np.mean([2, 8, 1, 2]), np.mean([40, 160, 20, 40 + 400])]
-    assert rows["own"].loss[0] == pytest.approx((own[0] / base[0] + own[1] / base[1]) / 2)
-    assert rows["own"].gain[0] == pytest.approx(1 - rows["own"].loss[0])
+    assert rows["own"].measures["loss"][0] == pytest.approx((own[0] / base[0] + own[1] / base[1]) / 2)
+    assert rows["own"].gain[0] == pytest.approx(1 - rows["own"].measures["loss"][0])
     error = (np.abs(y) / np.abs(y).mean(axis=0)).mean(axis=1)
-    assert rows["own"].surest[0] == pytest.approx(error[[0, 2]].mean())  # the mean of all is 1
+    assert rows["own"].measures["surest"][0] == pytest.approx(error[[0, 2]].mean())  # the mean of all is 1
     with pytest.raises(ValueError, match="width"):
         compare_intervals({"own": other}, doubt, f, y, 0.9)
     with pytest.raises(ValueError, match="exactly"):
@@ -180,4 +186,4 @@ def test_intervals_that_are_nearly_all_exact_are_equally_good() -> None:
     none = (np.zeros_like(y), np.zeros_like(y))
     doubt = {name: np.zeros(40) for name in ("one-width", "own")}
     (first, second) = compare_intervals({"one-width": none, "own": none}, doubt, np.zeros_like(y), y, 0.9, bootstrap=50)
-    assert first.loss == second.loss == (1.0, 1.0, 1.0)
+    assert first.measures["loss"] == second.measures["loss"] == (1.0, 1.0, 1.0)

@@ -14,7 +14,7 @@ from scipy import stats
 
 from qipf import metrics
 from qipf.metrics import METRICS, evaluate, summary
-from qipf.metrics.summary import measure, resampled_rows
+from qipf.metrics.summary import group_numbers, measure, resample_weights
 
 
 @pytest.mark.parametrize("decimals", [None, 1, 0])
@@ -318,7 +318,7 @@ def test_the_default_work_is_bounded(rows, resamples, monkeypatch):
         drawn.append(n * count)
         yield np.ones((count if n * count < 1e6 else 2, n))
 
-    monkeypatch.setattr(summary, "_weights", weights)
+    monkeypatch.setattr(summary, "resample_weights", weights)
     u, correct, _ = planted(rows)
     result = evaluate(u, correct, progress=False)
     assert metrics.resamples_for(rows) == resamples
@@ -329,7 +329,7 @@ def test_the_default_work_is_bounded(rows, resamples, monkeypatch):
 
 def test_a_given_number_of_resamples_is_always_drawn():
     assert metrics.resamples_for(0) == metrics.resamples_for(1) == 1000
-    blocks = [len(block) for block in summary._weights(300_000, 7, 0, None)]
+    blocks = [len(block) for block in resample_weights(300_000, 7, 0)]
     assert sum(blocks) == 7
 
 
@@ -337,10 +337,10 @@ def test_groups_are_resampled_as_a_whole():
     rng = np.random.default_rng(0)
     groups = rng.integers(3, 40, 500)
     u, correct, p = planted(500)
-    drawn = [
-        evaluate(u[rows], correct[rows], probability=p[rows], bootstrap=0)
-        for rows in resampled_rows(500, 50, seed=4, groups=groups)
-    ]
+    weights = np.concatenate(list(resample_weights(500, 50, 4, group_numbers(groups, 500)))).astype(int)
+    assert all(len(np.unique(one[groups == group])) == 1 for one in weights for group in groups)
+    resamples = [np.repeat(np.arange(500), one) for one in weights]
+    drawn = [evaluate(u[rows], correct[rows], probability=p[rows], bootstrap=0) for rows in resamples]
     result = evaluate(u, correct, probability=p, groups=groups, bootstrap=50, seed=4)
     for name in ("accuracy", "roc_auc", "aurc", "spearman", "point_biserial", "brier_proper", "ece_adaptive_proper"):
         low, high = np.quantile([found[name] for found in drawn], [0.025, 0.975])

@@ -102,7 +102,7 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
     if type(error).__module__.startswith("cyclopts"):
         return 2, _wrong_use(error, words)
     if isinstance(error, ModuleNotFoundError):
-        return 1, f"{error}; in a checkout of qipf, pip install -e '.[report]' brings what the commands need"
+        return 1, f"{error}; in a checkout of qipf, pip install -e '.[report]' installs what the commands need"
     if isinstance(error, MemoryError):
         hint = "the data or a file is too large for this machine; a damaged file may only seem so"
         return 1, f"not enough memory{f' ({error})' if str(error) else ''}: {hint}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qipf._common.errors import InputError, UserError
+from qipf._common.errors import InputError, Problem, UserError, first_line
 from qipf._common.files import atomic_write
+from qipf._common.progress import track
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming, rendered
@@ -21,8 +22,10 @@ from qipf.cli.shifted import apply_shift, open_shifted, read_shifts
 from qipf.cli.shown import WRITERS, show, warn_of_random
 from qipf.data.reading import Data, no_labels
 from qipf.decisions import comparison as compared
+from qipf.decisions.intervals import Intervals
 from qipf.decisions.threshold import Unsupported
-from qipf.scores.residual_scale import METHODS
+from qipf.scores.base import check_rows
+from qipf.scores.residual_scale import METHODS, ResidualScale
 
 if TYPE_CHECKING:
     from qipf.pages.overlays import Overlay
@@ -35,7 +38,7 @@ SHOWN = (DEFAULT, compared.BASE, "entropy", "energy", "knn", "weight-qipf")
 SKIPPED = {
     "probe": "it is fitted by default",
     "residual-scale": "it is for regressions, whose predictions are not right or wrong",
-    "twin": "it learns from inputs; fit it with effort=thorough",
+    "twin": "it is fitted to inputs; use qipf fit --option effort=thorough",
 }
 """Scorers that cannot be compared, with the reason."""
 SCALES = (compared.ONE_WIDTH, *METHODS)
@@ -123,10 +126,9 @@ def compare(
             raise UserError(f"--shift: there are two shifted sets {title!r}; name each once, or rename yours")
         sets[title] = apply_shift(parts[-1], name, intensity, work.task.name, SEED)
     page = output is not None and output.suffix == ".html" and work.task.name == "pixels"
+    contest = _Scales(work, parts, str(data), coverage) if numbers else _Scores(work, parts, str(data))
     try:
-        found = _Contest(work, parts, sets, str(data), coverage if numbers else None).result(
-            f"{model} on {data}", wanted, page
-        )
+        found = contest.result(f"{model} on {data}", wanted, sets, page)
     except Unsupported as problem:
         raise InputError(str(rendered(problem, coverage="--coverage"))) from problem
     show(found)
@@ -183,86 +185,135 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
     return list(dict.fromkeys([*([compared.ONE_WIDTH] if numbers else []), *names]))
 
 
-class _Contest:
-    """Fit scores or scales to the first part of DATA, and evaluate them on its last part and on shifted sets.
+class _Scores:
+    """Fit scores to the first part of DATA, and evaluate them on its last part and on shifted sets.
 
-    `coverage` is the nominal coverage of intervals, or None for scores. Errors about DATA begin with `where`.
+    Errors about DATA begin with `where`.
     """
 
-    def __init__(
-        self, work: Work, parts: list[Data], sets: dict[str, Data], where: str, coverage: float | None
-    ) -> None:
-        self.work, self.parts, self.sets, self.where, self.coverage = work, parts, sets, where, coverage
+    def __init__(self, work: Work, parts: list[Data], where: str) -> None:
+        self.work, self.parts, self.where = work, parts, where
+        self.reference, *between, self.live = (self.read(part, where) for part in parts)
+        self.held_out = between[0] if between else self.live
 
-    def result(self, title: str, wanted: list[str], page: bool) -> compared.Comparison:
+    def result(self, title: str, wanted: list[str], sets: dict[str, Data], page: bool) -> compared.Comparison:
         """Return the comparison; a page about pixels includes images."""
-        work = self.work
-        reference, *between, live = (self._read(part, self.where) for part in self.parts)
-        if self.coverage is None:
-            makers = {name: partial(self._scorer, name, reference) for name in wanted}
-        else:
-            first = compared.fit_scale(wanted[0], work.net, reference, between[0], self.coverage)  # raises if none can
-            makers: dict[str, Any] = {
-                name: partial(compared.fit_scale, name, work.net, reference, between[0], self.coverage)
-                for name in wanted[1:]
-            } | {wanted[0]: lambda: first}
-        measures = self.parts[-1]
-        fits = compared.fit_all(
-            makers, lambda one: self._for(one, measures, live, self.where), self._call, progress=not QUIET.get()
-        )
-        rows = self._judged(fits.found, live, self.where)
+        work, data = self.work, self.parts[-1]
+        fitted, found, times, failed = self._fitted(wanted)
+        rows = self.judged(found, self.live, self.where)
         best = compared.recommended(rows)
-        shifted, drawn = {}, {"The data itself": (measures, live, fits.found.get(best))}
-        for name, other in self.sets.items():
+        shifted, drawn = {}, {"The data itself": (data, self.live, found.get(best))}
+        for name, other in sets.items():
             where = f"--shifted: {name}"
-            made = self._read(other, where)
-            values = {key: self._call(one, self._for(one, other, made, where)) for key, one in fits.fitted.items()}
-            shifted[name] = _about(work, made), self._judged(values, made, name)
-            drawn[f"Shifted: {name}"] = other, made, values.get(best)
-        pictures = _draw(drawn, work, fits.fitted[best]) if page else {}
-        scores: dict[str, Any] = {}
-        if self.coverage is None:
-            scores = {"scores": fits.found, "correct": to_numpy(live.correct), "at_chance": compared.at_chance(live)}
+            outputs = self.read(other, where)
+            values = {key: self.apply(one, self._for(one, other, outputs, where)) for key, one in fitted.items()}
+            shifted[name] = _about(work, outputs), self.judged(values, outputs, name)
+            drawn[f"Shifted: {name}"] = other, outputs, values.get(best)
+        pictures = _draw(drawn, work, fitted[best]) if page else {}
         return compared.Comparison(
-            title, _about(work, live), rows, fits.times, fits.failed, shifted, coverage=self.coverage,
-            overlays=pictures, **scores,
-        )  # fmt: skip
+            title, _about(work, self.live), rows, times, failed, shifted, overlays=pictures, **self.more(found)
+        )
 
-    def _scorer(self, name: str, reference: Outputs) -> Scorer:
-        made = make_scorer(name, {})
-        return self.work.fit(None, {}, self.parts[0]) if made is None else made.fit(self.work.net, reference)
-
-    def _call(self, one: Any, outputs: Outputs) -> Any:
-        return one.measured(outputs) if self.coverage is not None else to_numpy(one(outputs))
+    def _fitted(self, wanted: list[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, str]]:
+        """Return what could be fitted, its results on the live data and times, and why the rest could not."""
+        fitted, found, times, failed = {}, {}, {}, {}
+        for name in track(wanted, "comparing", total=len(wanted), show=not QUIET.get()):
+            try:
+                started = time.perf_counter()
+                one = self.fit(name)
+                seconds = time.perf_counter() - started
+                outputs = self._for(one, self.parts[-1], self.live, self.where)
+                self.apply(one, outputs)  # moves tables and warms up
+                started = time.perf_counter()
+                found[name] = self.apply(one, outputs)
+            except Unsupported:  # no scale has intervals
+                raise
+            except (ValueError, TypeError, RuntimeError, ImportError) as error:
+                failed[name] = error.message if isinstance(error, Problem) else first_line(error)
+                continue
+            each = (time.perf_counter() - started) / max(1, len(outputs))
+            fitted[name], times[name] = one, compared.Timing(seconds, each * 1e6)
+        if not fitted:
+            raise InputError(f"no score could be fitted: {'; '.join(dict.fromkeys(failed.values()))}")
+        return fitted, found, times, failed
 
     def _for(self, one: Any, data: Data, known: Outputs, where: str) -> Outputs:
         """Return the outputs that a scorer reads: the known ones, unless it reads additional layers."""
         layers = getattr(one, "layers", ())
-        return self._read(data, where, layers) if layers else known
+        return self.read(data, where, layers) if layers else known
 
-    def _judged(self, found: dict[str, Any], outputs: Outputs, where: str) -> list[Any]:
-        resamples = {"bootstrap": RESAMPLES, "seed": SEED}
-        if self.coverage is not None:
-            ends, scores = ({name: one[part] for name, one in found.items()} for part in (0, 1))
-            targets: Any = outputs.labels
-            return compared.compare_intervals(
-                ends, scores, outputs.logits, targets, self.coverage, **resamples  # pyright: ignore[reportArgumentType]
-            )  # fmt: skip
+    def fit(self, name: str) -> Any:
+        """Return a fitted scorer."""
+        made = make_scorer(name, {})
+        return self.work.fit(None, {}, self.parts[0]) if made is None else made.fit(self.work.net, self.reference)
+
+    def apply(self, one: Any, outputs: Outputs) -> Any:
+        """Return one uncertainty per prediction."""
+        return to_numpy(one(outputs))
+
+    def judged(self, found: dict[str, Any], outputs: Outputs, where: str) -> list[compared.Compared]:
+        """Return the measures of every score."""
         try:
-            return compared.compare(found, to_numpy(outputs.correct), groups=outputs.groups, **resamples)
+            return compared.compare(
+                found, to_numpy(outputs.correct), groups=outputs.groups, bootstrap=RESAMPLES, seed=SEED
+            )
         except ValueError as error:
             raise InputError(f"{where}: {error}") from None
 
-    def _read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
-        """Return the outputs of the model on data whose errors name the set; tokens and pixels are sampled."""
-        from qipf.scores.base import check_rows
+    def more(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return what the comparison reports of scores alone."""
+        return {
+            "scores": found, "correct": to_numpy(self.live.correct), "at_chance": compared.at_chance(self.live),
+        }  # fmt: skip
 
+    def read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
+        """Return the outputs of the model on data whose errors name the set; tokens and pixels are sampled."""
         work = self.work
         with naming(**{name: f"{where}, {name}" for name in ("labels", "logits", "targets")}, data=where):
             rows = None if data.numbers is None else data.numbers.tolist()
             outputs = work.read(data, False if layers else work.features, layers, MOST if work.task.whole else None)
             check_rows(outputs.logits, "logits", None if outputs.groups is not None else rows)
-        return outputs if self.coverage is None else outputs.numpy()
+        return outputs
+
+
+class _Scales(_Scores):
+    """Fit scales to the first part of DATA and intervals to the second, and evaluate them on the last part."""
+
+    def __init__(self, work: Work, parts: list[Data], where: str, coverage: float) -> None:
+        super().__init__(work, parts, where)
+        self.coverage = coverage
+
+    def fit(self, name: str) -> tuple[Scorer | None, Intervals]:
+        """Return a scale, None for one width, and its intervals."""
+        intervals = Intervals(self.coverage)
+        if name != compared.ONE_WIDTH:
+            scorer = ResidualScale(name).fit(self.work.net, self.reference)  # pyright: ignore[reportArgumentType]
+            return scorer, intervals.fit_scorer(scorer, self.held_out)
+        predictions, targets = self.held_out.logits, to_numpy(self.held_out.labels)
+        return None, intervals.fit(predictions, np.ones(predictions.shape), targets.reshape(predictions.shape))
+
+    def apply(self, one: Any, outputs: Outputs) -> Any:
+        """Return the ends of the intervals and one uncertainty per input."""
+        scorer, intervals = one
+        if scorer is None:
+            return intervals.of(outputs.logits, np.ones(outputs.logits.shape)), np.zeros(len(outputs))
+        return intervals(outputs), to_numpy(scorer(outputs))
+
+    def judged(self, found: dict[str, Any], outputs: Outputs, where: str) -> list[compared.Compared]:
+        """Return the measures of the intervals of every scale."""
+        ends, scores = ({name: one[part] for name, one in found.items()} for part in (0, 1))
+        targets: Any = outputs.labels
+        return compared.compare_intervals(
+            ends, scores, outputs.logits, targets, self.coverage, bootstrap=RESAMPLES, seed=SEED
+        )
+
+    def more(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return what the comparison reports of intervals alone."""
+        return {"coverage": self.coverage}
+
+    def read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
+        """Return the outputs of the model on data as NumPy arrays."""
+        return super().read(data, where, layers).numpy()
 
 
 def _about(work: Work, outputs: Outputs) -> str:

@@ -99,12 +99,12 @@ def fit(
     settings = read_settings(option or [])
     made = make_scorer(scorer, settings)
     if promise is not None and calibrate is None:
-        raise UserError("--promise: is learned from held-out data with labels; give it by --calibrate")
+        raise UserError("--promise: needs held-out data with labels; give them with --calibrate")
     promised, chosen = _read_promise(promise, confidence), read_task(task)
     opened = open_main(data, model, options)
     if made is None and opened.labels is None and (opened.files or opened.arrays):
-        raise UserError(f"--scorer default: learns from labels, and {no_labels(data).message}; --labels FILE.npy gives "
-                        "them, and --scorer weight-qipf needs none")  # fmt: skip
+        hint = "give them with --labels FILE.npy, or use --scorer weight-qipf, which needs none"
+        raise UserError(f"--scorer default: needs labels, and {no_labels(data).message}; {hint}")
     held_out = None if calibrate is None else open_other(calibrate, "--calibrate", model, options, opened, data)
     net = load(model, options)
     work, opened = Work.prepare(net, opened, chosen, features, options.batch_size)
@@ -177,14 +177,12 @@ def _check_promise(task: Task, promised: _Promised, calibrate: Path | None) -> N
     """Raise if the task does not support the promise, before anything is fitted."""
     numbers = task.judged_by == "intervals"
     if promised.decision is not None and numbers:
-        raise UserError('--promise: is about classes; promise "inside>=0.9" for the intervals of numbers')
+        raise UserError('--promise: this one is about wrong classes; for the intervals of numbers, use "inside>=0.9"')
     if promised.intervals is not None and not numbers:
-        raise UserError(f'--promise: is about the intervals of numbers; promise "error<=0.01" for {task.name}')
+        raise UserError(f'--promise: this one is about intervals of numbers; for {task.name}, use "error<=0.01"')
     if calibrate is not None and not task.independent:
-        raise UserError(
-            f"--calibrate: is for one prediction per example; {task.name} depend on each other, so that no promise "
-            "would hold"
-        )
+        why = f"{task.name} depend on each other, so no promise would hold"
+        raise UserError(f"--calibrate: needs one prediction per example; {why}")
 
 
 def _learn(scorer: Scorer, outputs: Outputs, promised: _Promised, task: Task, path: Path) -> str:

@@ -54,7 +54,9 @@ def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any
         net = load_model(path, options.weights, noted)
     if options.device is not None:
         if not hasattr(net, "to"):
-            raise UserError(f"--device: {model} runs on the CPU here; in Python, give a session with its providers")
+            raise UserError(
+                f"--device: {model} runs on the CPU; in Python, an ONNX Runtime session may have other providers"
+            )
         net.to(usable_device(options.device))
     return net
 
@@ -147,9 +149,9 @@ class Work:
         """Return the work, and the data bound to the inputs of the model; infer `task` if it is None."""
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
-                raise Problem("data", "neither inputs nor logits", hint=f"give {listed('inputs')}, or logits")
+                raise Problem("data", "there are neither inputs nor logits", hint=f"give {listed('inputs')}, or logits")
             if features is not None:
-                raise Problem("features", "they name a module, and the data brings logits", hint="leave them out")
+                raise Problem("features", "a module was named, and DATA contains logits", hint="leave it out")
             output = data.arrays["logits"].shape
             found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
@@ -194,8 +196,7 @@ class Work:
         """Return the logits, features and labels in the data as outputs; `numbers` are the rows in the file."""
         logits, labels = arrays["logits"], arrays.get("labels")
         if logits.shape[1:] != self.output[1:]:
-            expected = f"{self.output[1]} columns, as the model gives for DATA"
-            raise Problem("logits", f"{logits.shape[1]}", expected=expected)
+            raise Problem("logits", f"{logits.shape[1]}", expected=f"{self.output[1]} columns, as in DATA")
         if labels is not None:
             labels = self.task.check(Batch((), {}, labels, None, len(labels), 0, numbers), logits.shape)
         return Outputs(logits, arrays.get("features"), labels, task=self.task.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,20 +81,20 @@ def score(
     scorer = load_scorer(file)
     if views is not None and (viewed := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
-            raise UserError(f"--views: what FILE promises was learned with {getattr(scorer, 'views', 1)}")
+            learned = f"learned with {getattr(scorer, 'views', 1)} per image"
+            raise UserError(f"--views: the probabilities and promises in FILE were {learned}; leave it out")
         scorer = viewed
     if modes and not hasattr(scorer, "modes"):
-        raise UserError(f"--modes: {scorer.name} has none")
+        raise UserError(f"--modes: the scorer {scorer.name} has no modes")
     noted = scorer._require_fitted().facts.get("task")
     opened = open_main(data, model, options, several=scorer.task_name not in ("", "classes"))
     net = None
     if "logits" in opened.arrays and scorer.layers:
-        raise InputError(
-            f"DATA: {scorer.name} reads layers of the model, and DATA brings logits; give inputs, and --model"
-        )
+        hint = "give inputs, and the model with --model"
+        raise InputError(f"DATA: expected inputs, since {scorer.name} reads layers of the model, got logits; {hint}")
     if "logits" not in opened.arrays:
         if model is None:
-            raise UserError("--model: needed, since DATA brings inputs and no logits")
+            raise UserError("--model: needed, because DATA contains no logits")
         net = load(model, options, scorer)
         if has_other_weights(scorer._require_fitted().facts, model_facts(net)):
             hint = "give that model, with its --weights, or fit again"
@@ -106,7 +107,7 @@ def score(
     numbers, seen = work.task.judged_by == "intervals", [0, 0]  # number of correct or inside, and total number
     scored = _counted(_scored(work, scorer, opened), seen, errors=not numbers)
     if pixels and output.suffix not in TABLES:
-        _write_maps(scored, output) if output.suffix == ".npy" else _write_overlays(scored, opened, output)
+        _write_maps(scored, len(opened), output) if output.suffix == ".npy" else _write_overlays(scored, opened, output)
         count, what = len(opened), "maps"
     else:
         count, what = 0, "rows"
@@ -181,35 +182,25 @@ def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool
     return columns
 
 
-def _write_maps(scored: Iterator[Scored], output: Path) -> None:
-    """Write one .npy file (N, H, W), batch by batch; the file appears when it is complete."""
+def _write_maps(scored: Iterator[Scored], count: int, output: Path) -> None:
+    """Write one .npy file (count, H, W), batch by batch; the file appears when it is complete."""
     with replacing(output) as file:
-        count, shape, start = 0, None, 0
+        shape = None
         for one in scored:
             values = to_numpy(one.uncertainty).astype(np.float32)
             if shape is None:
-                shape, start = values.shape[1:], _head(file, 0, values.shape[1:])
+                shape = values.shape[1:]
+                header = {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
+                np.lib.format.write_array_header_1_0(file, header)
             elif values.shape[1:] != shape:
-                raise InputError(f"DATA: images of {values.shape[1:]} pixels after others of {shape}; give a folder")
+                sizes = f"images of {values.shape[1:]} pixels after others of {shape}"
+                raise InputError(f"--output: a .npy file takes maps of one size, and DATA has {sizes}; name a folder")
             file.write(values.tobytes())
-            count += len(values)
-        if shape is not None:
-            file.seek(0)
-            if _head(file, count, shape) != start:
-                raise InputError(f"--output: {output} has too many maps for one file")
-
-
-def _head(file: Any, count: int, shape: tuple[int, ...]) -> int:
-    """Write the beginning of a .npy file, reserving space for a larger number of rows; return its length."""
-    np.lib.format.write_array_header_1_0(
-        file, {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
-    )  # NumPy pads it to 64 bytes, and reserves space for a longer first axis
-    return file.tell()
 
 
 def _write_overlays(scored: Iterator[Scored], data: Data, folder: Path) -> None:
     """Write one PNG per image to a folder that appears when it is complete; all share the scale of batch 0."""
-    from qipf.pages.overlays import overlay, save_png
+    from qipf.pages.overlays import colour_scale, overlay, save_png
 
     if folder.suffix:
         expected = ".csv, .parquet, .npy or a new folder without an ending for the overlays"
@@ -219,17 +210,14 @@ def _write_overlays(scored: Iterator[Scored], data: Data, folder: Path) -> None:
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     temporary.mkdir()
     try:
-        scale: dict[str, float] = {}
+        scale: tuple[float, float] | None = None
         for one in scored:
-            doubt = to_numpy(one.uncertainty).astype(np.float64)
-            if not scale:
-                scale = {"low": float(np.median(doubt)), "high": float(doubt.max())}
-            for number, image, values in zip(one.numbers, data.images(one.numbers), doubt, strict=True):
+            scale = scale or colour_scale([one.uncertainty])
+            images = zip(one.numbers, data.images(one.numbers), to_numpy(one.uncertainty), strict=True)
+            for number, image, values in images:
                 stem = f"-{data.files[number].stem}" if data.files else ""
-                save_png(temporary / f"{number:06d}{stem}.png", overlay(image, values, **scale))
+                save_png(temporary / f"{number:06d}{stem}.png", overlay(image, values, low=scale[0], high=scale[1]))
         temporary.replace(folder)
     except BaseException:
-        for file in temporary.glob("*"):
-            file.unlink()
-        temporary.rmdir()
+        shutil.rmtree(temporary)
         raise

@@ -26,7 +26,7 @@ def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data
         if not equals or not name or not path:
             raise UserError(f"--shifted: expected NAME=FILE, got {text!r}")
         if name in found or name == "clean":
-            raise UserError(f"--shifted: the name {name!r} is taken; give every set another one")
+            raise UserError(f"--shifted: the name {name!r} is taken; give each set its own")
         one = open_other(Path(path), "--shifted", model, options, data)
         if one.has_inputs != data.has_inputs:
             wanted = "inputs" if data.has_inputs else "logits"

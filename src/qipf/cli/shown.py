@@ -11,7 +11,7 @@ from typing import Any
 from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.data.tables import csv_text
-from qipf.decisions.comparison import Comparison
+from qipf.decisions.comparison import Compared, Comparison
 from qipf.runners.loading import is_random
 
 MEASURES = {
@@ -82,8 +82,8 @@ def _head(found: Comparison) -> list[str]:
     return [_first(found), *titles, "fitting,\ns", "scoring,\nms per\n1,000"]
 
 
-def _cells(row: Any, found: Comparison) -> list[str]:
-    values = [_written(getattr(row, name), form) for name, (_, form) in MEASURES[_first(found)].items()]
+def _cells(row: Compared, found: Comparison) -> list[str]:
+    values = [_written(row.measures[name], form) for name, (_, form) in MEASURES[_first(found)].items()]
     return [row.name, *values, *(f"{time:.2f}" for time in astuple(found.times[row.name]))]
 
 
@@ -100,19 +100,19 @@ def show(found: Comparison) -> None:
             show_table(_head(found), [_cells(row, found) for row in rows], title)
     if found.shifted and not found.intervals:
         about = "; ".join(f"{name}: {words}" for name, (words, _) in found.shifted.items())
-        sets = [{row.name: row.roc_auc for row in rows} for _, rows in found.sets().values()]
+        sets = [{row.name: row.measures["roc_auc"] for row in rows} for _, rows in found.sets().values()]
         lines = [[row.name, *(_written(one[row.name], ".3f") for one in sets)] for row in found.rows]
         show_table(["score", "clean", *found.shifted], lines, f"ROC-AUC under shift ({about})")
     print("\n".join(found.verdict()))
 
 
 def _csv(found: Comparison) -> str:
-    measures = [*MEASURES[_first(found)], "gain"]
-    head = [f"{name}{end}" for name in measures for end in ("", "_low", "_high")]
+    names = [*MEASURES[_first(found)], "gain"]
+    head = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
     lines = []
     for name, (_, rows) in found.sets().items():
         for row in rows:
-            values = [value for measure in measures for value in getattr(row, measure)]
+            values = [value for one in (*row.measures.values(), row.gain) for value in one]
             lines.append(
                 [row.name, *values, *astuple(found.times[row.name]), *([name or "clean"] * bool(found.shifted))]
             )
@@ -121,8 +121,9 @@ def _csv(found: Comparison) -> str:
 
 
 def _json(found: Comparison) -> str:
-    def told(about: str, rows: list[Any]) -> dict[str, Any]:
-        return {"data": about, f"{_first(found)}s": [asdict(row) | asdict(found.times[row.name]) for row in rows]}
+    def told(about: str, rows: list[Compared]) -> dict[str, Any]:
+        whole = [{"name": row.name, **row.measures, "gain": row.gain, **asdict(found.times[row.name])} for row in rows]
+        return {"data": about, f"{_first(found)}s": whole}
 
     whole = {**({"coverage": found.coverage} if found.intervals else {}), **told(found.about, found.rows)}
     whole["recommendation"], *more = found.verdict()

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
-from qipf._common.errors import Problem, check_probability, first_line
-from qipf._common.progress import track
+from qipf._common.errors import check_probability
 from qipf.arrays import Array, to_numpy
-from qipf.decisions.intervals import Intervals, as_columns
+from qipf.decisions.intervals import as_columns
 from qipf.metrics.inputs import check
-from qipf.metrics.ranking import aurc, pr_auc, roc_auc
-from qipf.metrics.summary import resampled_rows
-from qipf.scores.residual_scale import ResidualScale
+from qipf.metrics.ranking import FORMULAS, Counts, risk_of_surest
+from qipf.metrics.summary import group_numbers, resample_weights
 from qipf.tasks.outputs import Outputs
 
 COVERAGE = 0.9
+MEASURES: dict[str, Callable[[Counts], np.ndarray]] = {
+    "roc_auc": FORMULAS["roc_auc"],
+    "average_precision": FORMULAS["pr_auc"],
+    "aurc": FORMULAS["aurc"],
+    "accuracy": lambda c: 1 - risk_of_surest(c, np.ceil(COVERAGE * c.n - 1e-9)),
+}
+"""The measures of a score."""
 BASE = "softmax-response"
 """The baseline score."""
 PRIMARY = "default"
@@ -30,6 +35,7 @@ ONE_WIDTH = "one-width"
 
 Estimate = tuple[float, float, float]
 """A value with the lower and upper end of its 95 % confidence interval."""
+TINY = np.finfo(np.float64).tiny
 ENOUGH_TO_WARN = 50
 """Minimum number of predictions to report agreement by chance."""
 AT_CHANCE = (
@@ -40,48 +46,17 @@ AT_CHANCE = (
 
 @dataclass(frozen=True)
 class Compared:
-    """Measures of one score, each with a 95 % confidence interval. Higher is better, except for the AURC.
+    """Measures of one score, or of the prediction intervals of one scale, each with a 95 % confidence interval.
 
     Attributes:
-        name: The name of the score.
-        roc_auc: The probability that an error has a higher score than a correct prediction.
-        average_precision: The average precision of detecting errors.
-        aurc: The area under the risk-coverage curve.
-        accuracy: The accuracy at 90 % coverage.
-        gain: The AURC of the softmax response minus this one, on the same resamples; NaN if it was not measured. The
-            interval of `default` is not corrected; those of the other scores are simultaneous, because the best of many
-            scores looks better than it is.
+        name: The name of the score or scale.
+        measures: The measures by name; see `compare` and `compare_intervals`.
+        gain: The improvement on the baseline on the same resamples; NaN without the baseline. The interval of `default`
+            is not corrected; those of the others are simultaneous, because the best of many looks better than it is.
     """
 
     name: str
-    roc_auc: Estimate
-    average_precision: Estimate
-    aurc: Estimate
-    accuracy: Estimate
-    gain: Estimate
-
-
-@dataclass(frozen=True)
-class IntervalsCompared:
-    """Measures of the prediction intervals of one scale, each with a 95 % confidence interval.
-
-    Attributes:
-        name: The name of the scale.
-        inside: The empirical coverage.
-        width: The mean width over inputs and targets.
-        loss: The mean interval score (Gneiting and Raftery, 2007): the width plus 2 / (1 - coverage) times the distance
-            of targets outside the interval. Each target's score is divided by that of constant-width intervals; lower
-            is better.
-        surest: The mean absolute error of the half of the inputs with the smallest scale, relative to the error of all
-            inputs; 1 for constant width.
-        gain: 1 minus the loss, with simultaneous confidence intervals.
-    """
-
-    name: str
-    inside: Estimate
-    width: Estimate
-    loss: Estimate
-    surest: Estimate
+    measures: dict[str, Estimate]
     gain: Estimate
 
 
@@ -100,7 +75,7 @@ class Comparison:
     Attributes:
         title: The model and the data.
         about: A description of the predictions.
-        rows: A `Compared` or `IntervalsCompared` per score or scale, measured on the original data.
+        rows: The measures of every score or scale on the original data.
         times: The times of every score or scale.
         failed: The reason why a score or scale was left out, by its name.
         shifted: A description of the predictions and the rows of each shifted set, by its name.
@@ -113,10 +88,10 @@ class Comparison:
 
     title: str
     about: str
-    rows: list[Any]
+    rows: list[Compared]
     times: dict[str, Timing]
     failed: dict[str, str]
-    shifted: dict[str, tuple[str, list[Any]]]
+    shifted: dict[str, tuple[str, list[Compared]]]
     coverage: float | None = None
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     correct: np.ndarray | None = None
@@ -128,7 +103,7 @@ class Comparison:
         """True if intervals were compared instead of scores."""
         return self.coverage is not None
 
-    def sets(self) -> dict[str, tuple[str, list[Any]]]:
+    def sets(self) -> dict[str, tuple[str, list[Compared]]]:
         """Return a description of the predictions and the rows of each set; the name of the original data is ""."""
         return {"": (self.about, self.rows), **self.shifted}
 
@@ -161,79 +136,14 @@ def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-class Fits(NamedTuple):
-    """Fitted scorers or scales, their results on the same outputs, their times, and the reasons why others failed."""
-
-    fitted: dict[str, Any]
-    found: dict[str, Any]
-    times: dict[str, Timing]
-    failed: dict[str, str]
-
-
-def fit_all(
-    wanted: Mapping[str, Callable[[], Any]], read: Callable[[Any], Outputs], call: Callable[[Any, Outputs], Any], *,
-    progress: bool = True,
-) -> Fits:  # fmt: skip
-    """Fit scorers or scales one by one, and apply each to the same predictions.
-
-    Args:
-        wanted: Functions that return a fitted scorer or scale, by name.
-        read: A function that returns the outputs that a scorer reads.
-        call: A function that applies a fitted scorer or scale to outputs.
-        progress: Show a progress bar.
-
-    Raises:
-        Problem: None could be fitted.
-    """
-    fits = Fits({}, {}, {}, {})
-    for name, make in track(wanted.items(), "comparing", total=len(wanted), show=progress):
-        try:
-            started = time.perf_counter()
-            one = make()
-            fitting = time.perf_counter() - started
-            outputs = read(one)
-            call(one, outputs)  # moves tables and warms up
-            started = time.perf_counter()
-            found = call(one, outputs)
-        except (ValueError, TypeError, RuntimeError, ImportError) as error:
-            fits.failed[name] = error.message if isinstance(error, Problem) else first_line(error)
-            continue
-        fits.fitted[name], fits.found[name] = one, found
-        fits.times[name] = Timing(fitting, (time.perf_counter() - started) / max(1, len(outputs)) * 1e6)
-    if not fits.fitted:
-        raise Problem("", f"no score could be fitted: {'; '.join(dict.fromkeys(fits.failed.values()))}")
-    return fits
-
-
-class FittedScale(NamedTuple):
-    """A scale, or None for constant width, and its intervals."""
-
-    scorer: Any
-    intervals: Intervals
-
-    def measured(self, outputs: Outputs) -> tuple[tuple[Array, Array], np.ndarray]:
-        """Return the ends of the intervals and one uncertainty per input."""
-        if self.scorer is None:
-            found = self.intervals.of(outputs.logits, np.ones(outputs.logits.shape))
-            return (found.lower, found.upper), np.zeros(len(outputs))
-        found = self.intervals(outputs)
-        return (found.lower, found.upper), to_numpy(self.scorer(outputs))
-
-
-def fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, coverage: float) -> FittedScale:
-    """Fit a scale, `ONE_WIDTH` or a `qipf.ResidualScale` method, to `reference`, and intervals to `held_out`."""
-    intervals = Intervals(coverage)
-    if name == ONE_WIDTH:
-        predictions, targets = held_out.logits, to_numpy(held_out.labels).reshape(held_out.logits.shape)
-        return FittedScale(None, intervals.fit(predictions, np.ones(predictions.shape), targets))
-    scorer = ResidualScale(name).fit(model, reference)  # pyright: ignore[reportArgumentType]
-    return FittedScale(scorer, intervals.fit_scorer(scorer, held_out))
-
-
 def compare(
     scores: Mapping[str, Array], correct: Array, *, groups: Array | None = None, bootstrap: int = 200, seed: int = 0
 ) -> list[Compared]:
     """Measure scores of the same predictions, and sort them by AURC.
+
+    The measures are the ROC-AUC (`roc_auc`) and average precision (`average_precision`) of detecting errors, the AURC
+    (`aurc`; lower is better) and the accuracy at 90 % coverage (`accuracy`). The gain is that of the AURC over the
+    softmax response.
 
     Args:
         scores: One uncertainty per prediction, (N,), by score.
@@ -249,65 +159,62 @@ def compare(
     if not scores:
         raise ValueError("scores: there is nothing to compare")
     values = {name: check(given, correct, name)[0] for name, given in scores.items()}
-    right = ~check(next(iter(scores.values())), correct)[1]
-    if right.all() or not right.any():
+    wrong = check(next(iter(scores.values())), correct)[1]
+    if wrong.all() or not wrong.any():
         raise ValueError(
-            f"{int(right.sum())} of {right.size} predictions are correct, and scores are compared by how they tell "
+            f"{int((~wrong).sum())} of {wrong.size} predictions are correct, and scores are compared by how they tell "
             "errors from correct predictions; give more data, or harder data"
         )
-    resamples = resampled_rows(right.size, bootstrap, seed=seed, groups=groups)
-    drawn = [rows for rows in resamples if 0 < right[rows].sum() < rows.size]
-    measures = {"roc_auc": roc_auc, "average_precision": pr_auc, "aurc": aurc, "accuracy": accuracy_at}
-    found = {
-        (name, measure): np.array([of(u, right), *(of(u[rows], right[rows]) for rows in drawn)])
-        for name, u in values.items()
-        for measure, of in measures.items()
-    }
+    orders = {name: np.argsort(u, kind="stable") for name, u in values.items()}
+
+    def measured(weights: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+        errors = weights @ wrong
+        weights = weights[(errors > 0) & (errors < weights.sum(axis=1))]
+        found = {}
+        for name, order in orders.items():
+            counts = Counts(values[name][order], wrong[order].astype(np.float64), weights[:, order])
+            found |= {(name, measure): formula(counts) for measure, formula in MEASURES.items()}
+        return found
+
+    numbers = None if groups is None else group_numbers(groups, wrong.size)
+    found = _resampled(measured, wrong.size, bootstrap, seed, numbers)
     gains: dict[str, Estimate] = {}
     if (base := found.get((BASE, "aurc"))) is not None:
         others = {name: base - found[name, "aurc"] for name in values if name != BASE}
         gains = {BASE: (0.0, 0.0, 0.0)}
         for family in ({PRIMARY} & set(others), set(others) - {PRIMARY}):
             gains |= joint_gains({name: gain for name, gain in others.items() if name in family})
-    rows = []
-    for name in values:
-        parts = {measure: estimate(found[name, measure]) for measure in measures}
-        rows.append(Compared(name, **parts, gain=gains.get(name, (math.nan, math.nan, math.nan))))
-    return sorted(rows, key=lambda row: row.aurc[0])
+    rows = [_row(name, MEASURES, found, gains.get(name, (math.nan, math.nan, math.nan))) for name in values]
+    return sorted(rows, key=lambda row: row.measures["aurc"][0])
 
 
-def accuracy_at(uncertainty: np.ndarray, correct: np.ndarray, coverage: float = COVERAGE) -> float:
-    """Return the accuracy at the given coverage, averaged over the orders of tied predictions."""
-    return _mean_of_surest(uncertainty, correct, max(1, math.ceil(coverage * correct.size - 1e-9)))
+def _resampled(
+    measured: Callable[[np.ndarray], dict[tuple[str, str], np.ndarray]], size: int, bootstrap: int, seed: int,
+    groups: np.ndarray | None = None,
+) -> dict[tuple[str, str], np.ndarray]:  # fmt: skip
+    """Return measures by name and measure: first of all predictions, then of each resample.
 
-
-def _mean_of_surest(uncertainty: np.ndarray, values: np.ndarray, count: int) -> float:
-    limit = np.partition(uncertainty, count - 1)[count - 1]
-    below, tied = uncertainty < limit, uncertainty == limit
-    return float((values[below].sum() + (count - below.sum()) * values[tied].mean()) / count)
-
-
-def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """Return coverages from 5 % to 100 % and the error rate at each: the risk-coverage curve.
-
-    The error rates are averaged over the orders of tied predictions.
+    `measured` takes rows of weights, as `qipf.metrics.summary` describes.
     """
-    scores, wrong = check(uncertainty, correct)
-    values, group = np.unique(scores, return_inverse=True)
-    of_group = np.bincount(group, wrong, values.size) / np.bincount(group, minlength=values.size)
-    errors = np.cumsum(of_group[np.sort(group)])
-    counts = np.unique(np.ceil(np.linspace(0.05, 1, points) * scores.size - 1e-9).astype(int))
-    return counts / scores.size, errors[counts - 1] / counts
+    parts: dict[tuple[str, str], list[np.ndarray]] = {}
+    for weights in chain([np.ones((1, size))], resample_weights(size, bootstrap, seed, groups)):
+        for key, values in measured(weights).items():
+            parts.setdefault(key, []).append(values)
+    return {key: np.concatenate(values) for key, values in parts.items()}
 
 
-def recommended(rows: Sequence[Any]) -> str:
+def _row(name: str, measures: Iterable[str], found: Mapping[tuple[str, str], np.ndarray], gain: Estimate) -> Compared:
+    return Compared(name, {measure: estimate(found[name, measure]) for measure in measures}, gain)
+
+
+def recommended(rows: Sequence[Compared]) -> str:
     """Return the name of the score or scale to use.
 
     `default` is recommended if it is significantly better than the softmax response, unless a different score is
     significantly better than `default`. Otherwise the best score is recommended if it is significantly better than the
     softmax response; if none is, the softmax response is recommended.
     """
-    if isinstance(rows[0], IntervalsCompared):
+    if "loss" in rows[0].measures:
         return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
     best, by_name = rows[0], {row.name: row for row in rows}
     primary = by_name.get(PRIMARY)
@@ -323,14 +230,14 @@ def recommend(rows: Sequence[Compared]) -> str:
     by_name = {row.name: row for row in rows}
     chosen, base = by_name[recommended(rows)], by_name.get(BASE)
     if base is None:
-        return f"Use {chosen.name}: it has the lowest AURC of these scores, {chosen.aurc[0]:.4f}."
+        return f"Use {chosen.name}: it has the lowest AURC of these scores, {chosen.measures['aurc'][0]:.4f}."
     if chosen is not base:
         return f"Use {chosen.name}: {_flagging(chosen, base)}, and {_gain(chosen, base)}."
     other = by_name.get(PRIMARY, rows[0])
     if other is base or other.gain[0] <= 0:
         other = rows[0]
     if other is base:
-        return f"Use {BASE}, which needs no fitting: no other score has a lower AURC ({base.aurc[0]:.4f})."
+        return f"Use {BASE}, which needs no fitting: no other score has a lower AURC ({base.measures['aurc'][0]:.4f})."
     return (
         f"Use {BASE}, which needs no fitting: with {other.name}, {_flagging(other, base)}, but {_gain(other, base)}, "
         "which may be chance; more labelled data would tell."
@@ -339,13 +246,13 @@ def recommend(rows: Sequence[Compared]) -> str:
 
 def _flagging(row: Compared, base: Compared) -> str:
     """Return a phrase on the accuracy that remains after flagging a tenth of the predictions."""
-    errors, others = (percent(1 - one.accuracy[0]) for one in (row, base))
+    errors, others = (percent(1 - one.measures["accuracy"][0]) for one in (row, base))
     instead = f"instead of {others}" if errors != others else f"as with {base.name}"
     return f"flagging {percent(1 - COVERAGE)} of the predictions leaves {errors} errors {instead}"
 
 
 def _gain(row: Compared, base: Compared) -> str:
-    unit = base.aurc[0] or math.inf
+    unit = base.measures["aurc"][0] or math.inf
     value, low, high = (percent(part / unit) for part in row.gain)
     return f"the AURC is {value} lower than with {base.name} [{low}, {high}]"
 
@@ -365,7 +272,9 @@ def _under_shift(found: Comparison) -> str:
         return ""
     ahead = sum(rows[name].gain[0] > 0 for rows in pairs)
     sure = sum(rows[name].gain[1] > 0 for rows in pairs)
-    errors, others = (percent(float(np.mean([1 - rows[key].accuracy[0] for rows in pairs]))) for key in (name, BASE))
+    errors, others = (
+        percent(float(np.mean([1 - rows[key].measures["accuracy"][0] for rows in pairs]))) for key in (name, BASE)
+    )
     return (
         f"On shifted data, {name} is ahead of {BASE} on {ahead} of {len(pairs)} sets ({sure} beyond chance): flagging "
         f"{percent(1 - COVERAGE)} leaves {errors} errors on average instead of {others}."
@@ -381,7 +290,7 @@ def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     if table.shape[1] < 2:
         return {name: (float(values[0]), math.nan, math.nan) for name, values in gains.items()}
     deviations = table[:, 1:] - table[:, :1]
-    scale = np.maximum(deviations.std(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    scale = np.maximum(deviations.std(axis=1, keepdims=True), TINY)
     above, below = (float(np.quantile((part / scale).max(axis=0), 0.975)) for part in (deviations, -deviations))
     return {
         name: (float(values[0]), float(values[0] - above * unit), float(values[0] + below * unit))
@@ -404,8 +313,13 @@ def compare_intervals(
     *,
     bootstrap: int = 200,
     seed: int = 0,
-) -> list[IntervalsCompared]:
+) -> list[Compared]:
     """Measure intervals of the same predictions, and sort them by loss.
+
+    The measures are the empirical coverage (`inside`), the mean width (`width`), the mean interval score (`loss`;
+    Gneiting and Raftery, 2007), which is the width plus 2 / (1 - coverage) times the distance of targets outside, each
+    target's divided by that of constant-width intervals, and the mean absolute error of the half of the inputs with the
+    smallest scale, relative to that of all (`surest`). The gain is 1 minus the loss.
 
     Args:
         intervals: Lower and upper ends, (N, targets) each, by scale; `ONE_WIDTH` is required.
@@ -423,7 +337,7 @@ def compare_intervals(
     error = np.abs(y - f)
     if not error.any(axis=0).all():
         raise ValueError("targets: every prediction of a target is exactly right, so there is no error to compare by")
-    error = (error / np.maximum(error.mean(axis=0), np.finfo(np.float64).tiny)).mean(axis=1)
+    error = (error / np.maximum(error.mean(axis=0), TINY)).mean(axis=1)
     inside, width, loss = {}, {}, {}
     for name, ends in intervals.items():
         low, high = (as_columns(end) for end in ends)
@@ -434,34 +348,31 @@ def compare_intervals(
         loss[name] = high - low + outside * (np.maximum(low - y, 0) + np.maximum(y - high, 0))
     unit = loss[ONE_WIDTH].mean(axis=0)
     loss = {name: (values / unit).mean(axis=1) for name, values in loss.items()}
-    drawn = [np.arange(len(y)), *resampled_rows(len(y), bootstrap, seed=seed)]
-    ratio = {
-        name: np.array([_ratio(values[rows].mean(), loss[ONE_WIDTH][rows].mean()) for rows in drawn])
-        for name, values in loss.items()
-    }
-    gains = joint_gains({name: 1 - values for name, values in ratio.items() if name != ONE_WIDTH})
+    doubts = {name: to_numpy(scores[name]).astype(np.float64) for name in intervals}
+    orders = {name: np.argsort(doubt, kind="stable") for name, doubt in doubts.items()}
+
+    def measured(weights: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+        found, count = {}, weights.sum(axis=1)
+        for name, order in orders.items():
+            counts = Counts(doubts[name][order], error[order], weights[:, order])
+            found[name, "inside"], found[name, "width"] = (weights @ part[name] / count for part in (inside, width))
+            found[name, "loss"] = _ratio(weights @ loss[name], weights @ loss[ONE_WIDTH])
+            found[name, "surest"] = risk_of_surest(counts, count // 2) / np.maximum(counts.rate, TINY)
+        return found
+
+    found = _resampled(measured, len(y), bootstrap, seed)
+    gains = joint_gains({name: 1 - found[name, "loss"] for name in intervals if name != ONE_WIDTH})
     gains[ONE_WIDTH] = (0.0, 0.0, 0.0)
-    found = []
-    for name in intervals:
-        doubt = to_numpy(scores[name]).astype(np.float64)
-        surest = np.array([_error_of_surest_half(doubt[rows], error[rows]) for rows in drawn])
-        share, wide = (np.array([part[rows].mean() for rows in drawn]) for part in (inside[name], width[name]))
-        parts = {"inside": share, "width": wide, "loss": ratio[name], "surest": surest}
-        found.append(IntervalsCompared(name, **{key: estimate(part) for key, part in parts.items()}, gain=gains[name]))
-    return sorted(found, key=lambda row: row.loss[0])
+    rows = [_row(name, ("inside", "width", "loss", "surest"), found, gains[name]) for name in intervals]
+    return sorted(rows, key=lambda row: row.measures["loss"][0])
 
 
-def _ratio(loss: float, unit: float) -> float:
-    """Return a loss relative to the baseline; 1 if both are zero."""
-    return 1.0 if loss == unit else float(loss / max(unit, np.finfo(np.float64).tiny))
+def _ratio(loss: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Return losses relative to the baseline; 1 if both are zero."""
+    return np.where(loss == unit, 1.0, loss / np.maximum(unit, TINY))
 
 
-def _error_of_surest_half(uncertainty: np.ndarray, error: np.ndarray) -> float:
-    mean = _mean_of_surest(uncertainty, error, max(1, len(error) // 2))
-    return float(mean / max(error.mean(), np.finfo(np.float64).tiny))
-
-
-def recommend_scale(rows: Sequence[IntervalsCompared]) -> str:
+def recommend_scale(rows: Sequence[Compared]) -> str:
     """Return the recommended scale and the reason, in one sentence."""
     best = rows[0]
     value, low, high = map(percent, best.gain)

@@ -120,7 +120,7 @@ class Decision(Attachment):
         return self
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs, *, loss: Array | None = None) -> Self:
-        """Find the threshold from a fitted scorer and held-out outputs with labelsor losses.
+        """Find the threshold from a fitted scorer and held-out outputs with labels or losses.
 
         Scores and features of a sample of the outputs are kept for `check`.
         """

@@ -61,11 +61,13 @@ def _metric(formula: Callable[[Counts], np.ndarray]) -> Callable[[Array, Array],
 
 def _value(formula: Callable[[Counts], np.ndarray], uncertainty: Array, correct: Array) -> float:
     scores, wrong = check(uncertainty, correct)
-    if scores.size == 0:
-        return float("nan")
-    order = np.argsort(scores)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return float(formula(Counts(scores[order], wrong[order].astype(np.float64), np.ones((1, scores.size))))[0])
+        return float(formula(_counts(scores, wrong))[0]) if scores.size else float("nan")
+
+
+def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
+    order = np.argsort(scores)
+    return Counts(scores[order], wrong[order].astype(np.float64), np.ones((1, scores.size)))
 
 
 @_metric
@@ -161,6 +163,25 @@ def augrc(c: Counts) -> np.ndarray:
     equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, if ROC-AUC exists.
     """
     return _dot(c.size, c.errors_before + c.errors / 2) / c.n**2
+
+
+def accuracy_at(uncertainty: Array, correct: Array, coverage: float = 0.9) -> float:
+    """Return the accuracy of the most certain `coverage` of the predictions, averaged over the orders of tied ones."""
+    return _value(lambda c: 1 - risk_of_surest(c, np.ceil(coverage * c.n - 1e-9)), uncertainty, correct)
+
+
+def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """Return coverages from 5 % to 100 % and the error rate at each, averaged over the orders of tied predictions."""
+    counts = _counts(*check(uncertainty, correct))
+    sizes = np.unique(np.ceil(np.linspace(0.05, 1, points) * counts.n - 1e-9))
+    return sizes / counts.n, np.concatenate([risk_of_surest(counts, size) for size in sizes[:, None]])
+
+
+def risk_of_surest(c: Counts, count: np.ndarray) -> np.ndarray:
+    """Return the error rate of the `count` (R,) most certain predictions, at least one of them."""
+    count = np.maximum(count, 1)
+    at = np.arange(len(c.n)), (c.through < count[:, None]).sum(axis=1)
+    return (c.errors_before[at] + (count - c.before[at]) * c.errors[at] / c.size[at]) / count
 
 
 def _harmonic(c: Counts) -> np.ndarray:

@@ -171,7 +171,7 @@ def resample(
     """
     n, order = len(scores), np.argsort(scores, kind="stable")
     p, groups = (x if x is None else x[order] for x in (probability, groups))
-    blocks = _weights(n, count, seed, groups)
+    blocks = resample_weights(n, count, seed, groups)
     if progress and n * count >= _LONG:
         blocks = track(blocks, "resampling", total=-(-count // _rows(n)))
     return measure(scores[order], wrong[order], p, blocks)
@@ -181,7 +181,8 @@ def _rows(n: int) -> int:
     return max(1, _BLOCK // n)
 
 
-def _weights(n: int, count: int, seed: int, groups: np.ndarray | None) -> Iterator[np.ndarray]:
+def resample_weights(n: int, count: int, seed: int, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    """Yield the weights of `count` resamples of n predictions in blocks (R, n); see `resample` for the groups."""
     rng = np.random.default_rng(seed)
     rows, units = _rows(n), n if groups is None else int(groups.max()) + 1
     for start in range(0, count, rows):
@@ -197,17 +198,3 @@ def group_numbers(groups: Array, size: int) -> np.ndarray:
     if names.size != size:
         raise ValueError(f"groups: expected {size} numbers, one per prediction, got {names.size}")
     return np.unique(names, return_inverse=True)[1]
-
-
-def resampled_rows(size: int, count: int, *, seed: int = 0, groups: Array | None = None) -> Iterator[np.ndarray]:
-    """Yield the rows of `count` resamples of `size` predictions; all predictions of a group are drawn together."""
-    rng = np.random.default_rng(seed)
-    if groups is None:
-        for _ in range(count):
-            yield rng.integers(0, size, size)
-        return
-    numbers = group_numbers(groups, size)
-    order = np.argsort(numbers, kind="stable")
-    members = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
-    for _ in range(count):
-        yield np.concatenate([members[group] for group in rng.integers(0, len(members), len(members))])

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qipf.decisions.comparison import BASE, Comparison, left_out, recommended, risk_curve
+from qipf.decisions.comparison import BASE, Comparison, left_out, recommended
+from qipf.metrics.ranking import risk_curve
 from qipf.pages.charts import Chart, Style, legend
 from qipf.pages.layout import render
 

@@ -72,10 +72,7 @@ def test_calibration_data_of_another_model_is_refused(place, images, labels, rng
     np.savez("seven.npz", logits=rng.standard_normal((20, 7)), labels=rng.integers(0, 3, 20))
     np.savez("classes.npz", inputs=images[::-1], labels=labels + 5)
     for held_out, words in (
-        (
-            "seven.npz",
-            "--calibrate: seven.npz does not fit: logits: expected 3 columns, as the model gives for DATA, got 7",
-        ),
+        ("seven.npz", "--calibrate: seven.npz does not fit: logits: expected 3 columns, as in DATA, got 7"),
         ("classes.npz", "--calibrate: classes.npz does not fit: labels: expected classes from 0 to 2"),
     ):
         given = ("train.npz", "--scorer", scorer, "--calibrate", held_out, "-o", "a.qipf", "--quiet")

@@ -80,8 +80,8 @@ WRONG_USE = [
     ),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "tea"), "'tea' cannot be used"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "cuda:99"), "'cuda:99'"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf"), "--labels FILE.npy gives"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "learns from labels"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf"), "--labels FILE.npy"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "needs labels"),
     (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf", "--features", "2"), "--features"),
     (
         ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),

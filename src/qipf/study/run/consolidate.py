@@ -30,7 +30,7 @@ class Row(NamedTuple):
         errors: What the score should find: errors of the "base" network or of the method's "own" mean, "ood" inputs, or
             "size" for a regression.
         metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability);
-            for a regression, a measure of `qipf.decisions.comparison.IntervalsCompared` or "error", the mean absolute
+            for a regression, a measure of `qipf.decisions.comparison.compare_intervals` or "error", the mean absolute
             error.
         value: Of the metric; NaN if it is undefined.
         low: Lower end of the 95 % bootstrap interval, or NaN.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qipf.decisions.comparison import ONE_WIDTH, IntervalsCompared, compare_intervals
+from qipf.decisions.comparison import ONE_WIDTH, Compared, compare_intervals
 from qipf.decisions.intervals import Intervals
 from qipf.decisions.probability import ErrorProbability
 from qipf.metrics import METRICS, brier, ece, evaluate
@@ -28,7 +28,7 @@ COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "a
 ERRORS = "size"
 """The column `errors` of a regression, which has no wrong predictions."""
 MEASURES = ("inside", "width", "loss", "surest")
-"""Measures of `IntervalsCompared` in the long table."""
+"""Measures of `compare_intervals` in the long table."""
 ERROR = "error"
 """The mean absolute error of a regression."""
 
@@ -165,7 +165,7 @@ def numbers_of(
 
 def compare_scales(
     held_out: PredictedNumbers, live: PredictedNumbers, coverage: float, *, methods: Iterable[str], bootstrap: int
-) -> list[IntervalsCompared]:
+) -> list[Compared]:
     """Learn intervals from clean held-out predictions and measure them on others; the lowest loss first.
 
     Intervals of one width are included: all others are compared with them.
@@ -192,7 +192,7 @@ def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Paren
         live = numbers_of(base, scored, place)
         found = compare_scales(held_out, live, params["coverage"], methods=[""], bootstrap=params["bootstrap"])
         own = next(row for row in found if row.name == "")
-        values = {ERROR: (live.error, None, None), **{name: getattr(own, name) for name in MEASURES}}
+        values = {ERROR: (live.error, None, None), **own.measures}
         for metric, estimate in values.items():
             value, *ends = [None if end is None or np.isnan(end) else float(end) for end in estimate]
             if len(live.targets) == 1:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from qipf.decisions.comparison import accuracy_at
+from qipf.metrics.ranking import accuracy_at
 from qipf.metrics.summary import group_numbers
 from qipf.study.plan.registry import REGISTRY, column, column_title
 from qipf.study.run.read import Bench, Condition, Predictions
