@@ -18,10 +18,11 @@ from typing import Any
 from qipf._common.optional import require, usual_device
 from qipf._common.text import printable
 from qipf.study.plan.plan import Plan
-from qipf.study.run import consolidate, grid, verify
+from qipf.study.run import grid, verify
 from qipf.study.run.check import check_own
 from qipf.study.run.executors import Executor, open_engine
 from qipf.study.run.graph import Cell, WorkItem, as_tasks, needed
+from qipf.study.run.read import TABLES, Bench
 from qipf.study.run.store import RefusedError, Store, StoreError
 from qipf.study.run.verify import clean, repair, source_digest
 
@@ -274,7 +275,7 @@ def run_plan(
             more, notes = repair(opened)
             damaged |= more
             _say(notes)
-        return total, _consolidate(plan, opened, index)
+        return total, _finish(opened)
 
 
 def _say(notes: list[str]) -> None:
@@ -303,22 +304,18 @@ def _write_index(plan: Plan, store: Store, index: list[dict[str, Any]]) -> None:
     }
     for name, content in contents.items():
         if not store.documents.has(name) or (store.path / name).read_bytes() != content:
-            for table in consolidate.TABLES:
+            for table in TABLES:
                 store.documents.remove(table)
     for name, content in contents.items():
         store.documents.write(name, content)
 
 
-def _consolidate(plan: Plan, store: Store, index: list[dict[str, Any]]) -> list[str]:
-    """Write the tables and return notes for the user."""
-    consolidate.write(store, plan, index)
+def _finish(store: Store) -> list[str]:
+    """Write the tables and return notes about the models."""
+    bench = Bench(store)
+    bench.write_tables()
     store.seal_records()
-    notes = []
-    for entry in index:
-        if entry["kind"] == "model" and store.has("model", entry["key"]):
-            note = store.record("model", entry["key"]).get("note")
-            notes += [f"{entry['dataset']}/{entry['net']}: {note}"] if note else []
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys(f"{e['dataset']}/{e['net']}: {note}" for e, note in bench.noted("model")))
 
 
 def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:
