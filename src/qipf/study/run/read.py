@@ -232,7 +232,7 @@ class Bench:
         return self._predictions((dataset, net, seed, "held-out"), 0, methods)
 
     def numbers(self, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
-        """Return the held-out predictions of a regression, from which intervals are learned, and those of a condition."""
+        """Return the held-out predictions of a regression, for learning intervals, and those of a condition."""
         return self._numbers((*condition[:3], "held-out"), 0), self._numbers(condition[:4], self._place(condition))
 
     def maps(self, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
@@ -266,10 +266,8 @@ class Bench:
             digest=next(iter(digests), ""),
         )  # fmt: skip
         files = pair.shifted.get(condition.shift, ())
-        group, place = (
-            study_data.Group(condition.shift, pair.grid(condition.shift), 0, files=files),
-            self._place(condition),
-        )
+        group = study_data.Group(condition.shift, pair.grid(condition.shift), 0, files=files)
+        place = self._place(condition)
         if files or condition.shift not in pair.shifts or loaded.test.inputs.ndim != 4:
             return to_numpy(study_data.inputs_of(loaded, group, place, folder, "cpu").inputs[wanted])
         chosen = study_data.Split(loaded.test.inputs[wanted], loaded.test.targets[wanted])
@@ -338,9 +336,7 @@ class Bench:
         for entry in self._places.get(about, []):
             if entry["kind"] == "base":
                 return self.store.arrays("base", entry["key"])
-        raise StoreError(
-            f"{self.store.path} has no predictions for {'/'.join(map(str, about[:2]))} under {about[3]} (yet)"
-        )
+        raise StoreError(f"{self.store.path} has no predictions for {about[0]}/{about[1]} under {about[3]} (yet)")
 
     def _predictions(self, about: tuple[Any, ...], place: int, methods: Iterable[str] | None) -> Predictions:
         wanted = None if methods is None else set(methods)
@@ -371,10 +367,8 @@ class Bench:
         return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common, base.get("groups"))
 
     def _numbers(self, about: tuple[Any, ...], place: int) -> PredictedNumbers:
-        entries = [entry for entry in self._places.get(about, []) if entry["kind"] == "score"]
-        return numbers_of(
-            self._base(about), {e["method"]: self.store.arrays("score", e["key"]) for e in entries}, place
-        )
+        base, entries = self._base(about), [entry for entry in self._places[about] if entry["kind"] == "score"]
+        return numbers_of(base, {entry["method"]: self.store.arrays("score", entry["key"]) for entry in entries}, place)
 
 
 def _about(entry: dict[str, Any]) -> tuple[str, str, int, str]:
