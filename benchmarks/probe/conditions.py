@@ -75,7 +75,7 @@ def images_of(pair: str, data: StudyData, condition: Condition, folder: str | No
     if condition.group != "ood":
         return shifts.apply(images, condition.family, condition.intensity)
     file = Path(str(folder)) / condition.family / "t10k-images-idx3-ubyte.gz"
-    pixels = datasets.parse_idx(gzip.decompress(file.read_bytes()), file.name)[: len(images), None]
+    pixels = datasets.parse_idx(gzip.decompress(file.read_bytes()))[: len(images), None]
     other = torch.from_numpy(pixels.astype(np.float32) / 255).to(images)
     channels, size = images.shape[1], images.shape[-1]
     border = (size - other.shape[-1]) // 2

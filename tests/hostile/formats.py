@@ -32,7 +32,7 @@ from qipf.runners.loading import load_model
 from qipf.scores import Mahalanobis, WeightQIPF
 from qipf.scores.saving import load
 from qipf.study.plan import plan as plans
-from qipf.study.run.consolidate import Row
+from qipf.study.run.read import Row
 from qipf.study.tables.frame import read_table
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs

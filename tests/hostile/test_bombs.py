@@ -21,7 +21,7 @@ from limited import limited
 from PIL import Image
 
 from qipf.scores import Entropy
-from qipf.study.run.consolidate import Row
+from qipf.study.run.read import Row
 from qipf.weights.weight_files import read
 
 GIB = 2**30

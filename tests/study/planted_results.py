@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas
 
 from evidence.results import PAIRS, SHIFTS, Results
-from qipf.study.run.consolidate import Row
+from qipf.study.run.read import Row
 
 LEVELS = {
     ("default", "score"): 0.80,

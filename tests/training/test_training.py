@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from qipf import training
 from qipf.study import datasets, nets
 from qipf.study.recipes import RECIPES, USUAL_NET, recipe
-from qipf.training.split import Split, minibatches
+from qipf.training.split import Split, as_split, minibatches
 
 
 def test_digits_are_learnt() -> None:
@@ -182,7 +182,7 @@ def test_pairs_and_tensor_datasets_train_as_the_split_does() -> None:
     assert all(same_weights(net, trained[0]) for net in trained)
     assert len({training.accuracy(trained[0], form) for form in forms}) == 1
     targets = torch.linspace(0, 1, 60)[:, None]
-    assert torch.equal(datasets.as_split((split.inputs, targets)).targets, targets)  # a loss may want them so
+    assert torch.equal(as_split((split.inputs, targets)).targets, targets)  # a loss may want them so
 
 
 def test_what_is_no_training_data_is_said() -> None:

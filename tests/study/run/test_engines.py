@@ -7,12 +7,11 @@ import pytest
 from joblib.externals.loky.backend import resource_tracker
 from toy_cells import cell, diamond
 
-from qipf.study.run.executors import Accelerated, Local, Serial, open_engine
+from qipf.study.run.executors import Accelerated, Local, Serial, open_engine, run_task
 from qipf.study.run.graph import as_tasks, needed
 from qipf.study.run.run import Display, run
 from qipf.study.run.store import RefusedError, Store, StoreError
 from qipf.study.run.verify import source_digest
-from qipf.study.run.worker import run_task
 
 
 @pytest.fixture(params=["serial", "local", "accelerated"])

@@ -19,7 +19,7 @@ from qipf.cli import main
 from qipf.study.plan.plan import parse
 from qipf.study.report import write_report
 from qipf.study.run import maps
-from qipf.study.run.read import open_store, read_maps
+from qipf.study.run.read import open_store
 
 SIZE = 24
 
@@ -88,7 +88,7 @@ def test_kept_maps_are_those_of_the_network(measured: Path) -> None:
             logits = segmenter()(torch.from_numpy(x)).movedim(1, 3).double()
         entropy = torch.distributions.Categorical(logits=logits).entropy().numpy()
         wrong = (logits.argmax(3).numpy() != y) & (y != 255)
-        found = read_maps(bench, "shapes", "mine", 0, shift, "entropy")
+        found = bench.maps("shapes", "mine", 0, shift, "entropy")
         place, kept = found
         assert place == 0
         order = np.argsort([one[label != 255].mean() for one, label in zip(entropy, y, strict=True)])
@@ -98,9 +98,9 @@ def test_kept_maps_are_those_of_the_network(measured: Path) -> None:
         np.testing.assert_array_equal(kept.labelled, y[kept.rows] != 255)
         np.testing.assert_allclose(kept.images, x[kept.rows] * 255, atol=0.51)
         np.testing.assert_allclose(kept.shares, wrong[kept.rows].sum((1, 2)) / (SIZE * (SIZE - 1)))
-    noisy = read_maps(bench, "shapes", "mine", 0, "gaussian-noise", "entropy")
+    noisy = bench.maps("shapes", "mine", 0, "gaussian-noise", "entropy")
     assert noisy[0] == 1
-    assert read_maps(bench, "shapes", "mine", 0, "held-out", "entropy") is None
+    assert bench.maps("shapes", "mine", 0, "held-out", "entropy") is None
 
 
 def pictures(page: str) -> list[np.ndarray]:
@@ -126,7 +126,7 @@ def test_the_report_shows_them_without_the_network_and_the_data(
     drawn = pictures(section)
     assert len(drawn) == 3 * 3 * 2
     best = re.search(r"the image that <code>([\w-]+)</code>", section)
-    found = read_maps(open_store(measured / "out"), "shapes", "mine", 0, "clean", best[1])
+    found = open_store(measured / "out").maps("shapes", "mine", 0, "clean", best[1])
     for number, wrong in enumerate(found[1].wrong):
         coloured = drawn[2 * number][..., 0] - drawn[2 * number][..., 2] > 60
         np.testing.assert_array_equal(coloured, wrong)
@@ -143,7 +143,7 @@ def test_large_images_are_kept_small_with_exact_shares(monkeypatch: pytest.Monke
     monkeypatch.setattr(maps, "LONGEST", 10)
     write(tmp_path)
     run_clean(tmp_path)
-    found = read_maps(open_store(tmp_path / "out"), "shapes", "mine", 0, "clean", "entropy")
+    found = open_store(tmp_path / "out").maps("shapes", "mine", 0, "clean", "entropy")
     kept, data = found[1], write(tmp_path)
     assert kept.images.shape == (3, 1, 8, 8)
     with torch.no_grad():

@@ -14,7 +14,7 @@ from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.plan import Plan, parse
 from qipf.study.report import write_report
 from qipf.study.run import cells
-from qipf.study.run.read import open_store, read_numbers
+from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.tables.intervals import ScaleRow, interval_tables, of_numbers
 from qipf.study.tables.text import results_text
@@ -129,7 +129,7 @@ def test_several_targets_are_measured_together(tmp_path: Path) -> None:
     assert found["one-width", "inside"].value == pytest.approx(inside.mean())
     assert found["one-width", "width"].value == pytest.approx(2 * half.mean())
     assert np.isnan(found["head", "inside"].low)
-    held_out, live = read_numbers(bench, bench.conditions()[0])
+    held_out, live = bench.numbers(bench.conditions()[0])
     assert held_out.targets.shape == (110, 2)
     assert set(live.scales) == set(METHODS)
     assert write_report(tmp_path / "out", tmp_path / "page.html") > 0

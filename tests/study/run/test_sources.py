@@ -13,8 +13,8 @@ from toy_cells import diamond
 import qipf
 from qipf.study.plan import plan as plans
 from qipf.study.report.source import open_source
+from qipf.study.run import executors, verify
 from qipf.study.run import run as runs
-from qipf.study.run import verify, worker
 from qipf.study.run.executors import Serial
 from qipf.study.run.graph import needed
 from qipf.study.run.read import open_store
@@ -60,13 +60,13 @@ import json, sys
 from pathlib import Path
 import qipf
 from qipf.study.plan.plan import parse
-from qipf.study.run import worker
+from qipf.study.run import executors
 from qipf.study.run.run import run_plan
 
 folder = Path(sys.argv[1])
 package = Path(qipf.__file__).parent
 assert package.parent == folder, package
-write = worker.Store.write
+write = executors.Store.write
 changed = []
 
 def replaced_after_the_first_cell(self, *given, **named):
@@ -76,7 +76,7 @@ def replaced_after_the_first_cell(self, *given, **named):
         for file in package.rglob("*.py"):
             file.write_text(file.read_text() + "\\nraise RuntimeError('code of another version')\\n")
 
-worker.Store.write = replaced_after_the_first_cell
+executors.Store.write = replaced_after_the_first_cell
 methods = {"entropy": {}, "knn": {}, "default": {}, "mc-dropout": {"passes": 2}, "qipf": {"factor": 80}}
 plan = parse({**json.loads(sys.argv[2]), "methods": methods})
 report, _ = run_plan(plan, folder / "store", engine="serial", device="cpu", quiet=True)
@@ -94,11 +94,11 @@ def test_code_that_is_replaced_while_a_run_goes_on_changes_nothing(package, tmp_
 
 def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, store, monkeypatch):
     one = diamond()
-    worker.code()
-    monkeypatch.setattr(worker, "_imported", worker._imported - {"qipf.metrics"})
+    executors.code()
+    monkeypatch.setattr(executors, "_imported", executors._imported - {"qipf.metrics"})
     run([one], store, Serial())
     assert store.finished()  # imported late, but the files are those of the digest
-    monkeypatch.setattr(worker, "digest_of", lambda _: "0123")
+    monkeypatch.setattr(executors, "digest_of", lambda _: "0123")
     with pytest.raises(RefusedError, match="replaced"):
         run([one], Store(tmp_path / "t", create=True), Serial())
     assert Store(tmp_path / "t").finished() == set()

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from qipf.study.run import timing  # noqa: E402
+from qipf.study.run import cells  # noqa: E402
 from qipf.tasks.classes import Classes  # noqa: E402
 
 PARENTS = {"network": {}, "fit": {}}
@@ -38,16 +38,16 @@ def timed(monkeypatch):
 
         method = SimpleNamespace(passes=2, summarise=summarise)
         x = torch.rand(700, 1, 4, 4)
-        monkeypatch.setitem(timing.SAMPLES, "cpu", 700)
+        monkeypatch.setitem(cells.SAMPLES, "cpu", 700)
         monkeypatch.setattr(
-            timing.cells, "network_of", lambda *_: (net, SimpleNamespace(predicts="classes", task=Classes()), "cpu")
+            cells, "network_of", lambda *_: (net, SimpleNamespace(predicts="classes", task=Classes()), "cpu")
         )
-        monkeypatch.setattr(timing.cells, "many_of", lambda *_: method)
-        monkeypatch.setattr(timing.cells, "scorer_of", lambda *_: Entropy())
+        monkeypatch.setattr(cells, "many_of", lambda *_: method)
+        monkeypatch.setattr(cells, "scorer_of", lambda *_: Entropy())
         monkeypatch.setattr(
-            timing.study_data, "inputs_of", lambda data, group, *_: SimpleNamespace(inputs=x[: group.size])
+            cells.study_data, "inputs_of", lambda data, group, *_: SimpleNamespace(inputs=x[: group.size])
         )
-        return timing.time(SimpleNamespace(data=None), {"kind": kind}, PARENTS).facts
+        return cells.time(SimpleNamespace(data=None), {"kind": kind}, PARENTS).facts
 
     return run
 

@@ -9,23 +9,10 @@ import numpy as np
 import torch
 
 from qipf.study.datasets._files import read
-from qipf.study.datasets._sets import (
-    SEEN,
-    TESTED,
-    Dataset,
-    curve,
-    digits,
-    parse_cifar,
-    parse_idx,
-    regression,
-    two_moons,
-)
-from qipf.training.split import Split, SplitLike, as_split
+from qipf.study.datasets._sets import SEEN, TESTED, Dataset, curve, digits, regression, two_moons
+from qipf.training.split import Split
 
-__all__ = [
-    "NAMES", "SEEN", "TESTED", "Dataset", "Split", "SplitLike",
-    "as_split", "curve", "load", "parse_cifar", "parse_idx", "regression", "two_moons",
-]  # fmt: skip
+__all__ = ["NAMES", "SEEN", "TESTED", "Dataset", "Split", "curve", "load", "parse_idx", "regression", "two_moons"]
 
 NAMES = ("digits", "mnist", "kmnist", "fashion-mnist", "cifar10", "two-moons", "regression")
 
@@ -63,18 +50,22 @@ def load(
         return Dataset(name, regression(seed=seed), test, 1)
     if name not in NAMES:
         raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(NAMES)}")
-    found = read(name, _folder(data), download=download, progress=progress)
-    if name == "cifar10":
-        batches = [parse_cifar(content, file) for file, content in found.items()]
-        train = _split(np.concatenate([b[0] for b in batches[:5]]), np.concatenate([b[1] for b in batches[:5]]))
-        return Dataset(name, train, _split(*batches[5]), 10)
-    arrays = [parse_idx(content, file) for file, content in found.items()]
-    return Dataset(name, _split(arrays[0][:, None], arrays[1]), _split(arrays[2][:, None], arrays[3]), 10)
-
-
-def _folder(data: str | os.PathLike[str] | None) -> Path | None:
     chosen = data if data is not None else os.environ.get("QIPF_DATA") or None
-    return None if chosen is None else Path(chosen)
+    found = read(name, None if chosen is None else Path(chosen), download=download, progress=progress)
+    if name == "cifar10":
+        *train, test = (np.frombuffer(content, np.uint8).reshape(-1, 3073) for content in found.values())
+        train, test = (_split(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0]) for rows in (np.concatenate(train), test))
+    else:
+        arrays = [parse_idx(content) for content in found.values()]
+        train, test = (_split(arrays[i][:, None], arrays[i + 1]) for i in (0, 2))
+    return Dataset(name, train, test, 10)
+
+
+def parse_idx(data: bytes) -> np.ndarray:
+    """Return the array of an idx file: two zero bytes, type, number of dimensions, dimensions, values."""
+    start = 4 + 4 * data[3]
+    shape = tuple(int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4))
+    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
 
 
 def _split(images: np.ndarray, labels: np.ndarray) -> Split:

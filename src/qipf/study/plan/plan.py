@@ -179,6 +179,14 @@ class Pair:
         """The pair as "dataset/net"."""
         return f"{self.dataset_name}/{self.net}"
 
+    def grid(self, group: str) -> tuple[float, ...]:
+        """Return the intensities of a shift; one for inputs that are not shifted."""
+        return self.shifts.get(group, (0.0,))
+
+    def condition(self, group: str, place: int) -> tuple[float, int]:
+        """Return the intensity and the severity at a position in the grid of a group."""
+        return self.grid(group)[place], self.severity.get(group, (0,))[place]
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -86,7 +86,7 @@ def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
     conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
     seeds: dict[str, dict[int, int]] = {}
     for condition in conditions:
-        methods = bench._pair(condition.dataset, condition.net).methods
+        methods = bench.pair(condition.dataset, condition.net).methods
         count = sum(method.measured_on(condition.seed) for method in methods)
         seeds.setdefault(pair_id(condition), {})[condition.seed] = count
     by_pair: dict[str, dict[str, list[Condition]]] = {}

@@ -25,7 +25,7 @@ def fields(source: Source) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for pair, by_shift in one_seed(source.bench).items():
         some = next(iter(by_shift.values()))[0]
-        settings = source.bench._pair(some.dataset, some.net)
+        settings = source.bench.pair(some.dataset, some.net)
         for method in settings.methods:
             if ALIASES.get(method.kind, method.kind) == "weight-qipf":
                 try:

@@ -15,9 +15,8 @@ from qipf.study.report.detail_view import one_seed, severity_at, usable
 from qipf.study.report.limits import LEVELS, thin
 from qipf.study.report.severity import intensity_label
 from qipf.study.report.source import MISSING, Source
-from qipf.study.run.consolidate import condition_of
 from qipf.study.run.maps import KeptMaps
-from qipf.study.run.read import Bench, Condition, read_maps
+from qipf.study.run.read import Bench, Condition
 from qipf.study.tables.answer import Answer, columns_of, recommended_columns
 from qipf.study.tables.frame import column_of
 from qipf.study.tables.paper import pair_title
@@ -42,7 +41,7 @@ def thumbnails(source: Source, data: str | None, best: Sequence[str]) -> dict[st
     groups: dict[str, Any] = {}
     for pair, by_shift in one_seed(source.bench).items():
         some = next(iter(by_shift.values()))[0]
-        if source.bench._pair(some.dataset, some.net).predicts == "pixels":
+        if source.bench.pair(some.dataset, some.net).predicts == "pixels":
             continue  # `qipf.study.report.picture_view` shows whole images
         try:
             if some.dataset in datasets.NAMES:  # raises if it is not on this machine: a report downloads nothing
@@ -126,7 +125,7 @@ def segmented(source: Source, answers: Sequence[Answer]) -> list[tuple[str, str,
     ranked = {(a.ranking.dataset, a.ranking.net): [s.column for s in a.ranking.standings] for a in answers}
     for by_shift in one_seed(source.bench).values():
         some = next(iter(by_shift.values()))[0]
-        if source.bench._pair(some.dataset, some.net).predicts != "pixels":
+        if source.bench.pair(some.dataset, some.net).predicts != "pixels":
             continue
         title = pair_title(some.dataset, some.net)
         try:
@@ -144,11 +143,11 @@ def segmented(source: Source, answers: Sequence[Answer]) -> list[tuple[str, str,
 def _maps_of(
     bench: Bench, about: tuple[str, str, int], shifts: list[str], ranked: list[str]
 ) -> tuple[str, dict[str, list[Overlay]]] | None:
-    methods = [method.name for method in bench._pair(*about[:2]).methods]
+    methods = [method.name for method in bench.pair(*about[:2]).methods]
     places = {column: place for place, column in enumerate(ranked)}
     methods.sort(key=lambda name: places.get(column_of(name, "score"), len(places)))
     for method in methods:
-        kept = {shift: maps for shift in shifts if (maps := read_maps(bench, *about, shift, method)) is not None}
+        kept = {shift: maps for shift in shifts if (maps := bench.maps(*about, shift, method)) is not None}
         if kept:
             return method, _drawn(bench, about, kept)
     return None
@@ -164,6 +163,6 @@ def _drawn(
         names = [f"image {row}" for row in maps.rows]
         drawn = draw_overlays(maps.images, maps.uncertainty, maps.wrong, maps.labelled, names, scale)
         exact = [replace(one, share=float(share)) for one, share in zip(drawn, maps.shares, strict=True)]
-        intensity, _ = condition_of(bench._pair(*about[:2]), shift, place)
+        intensity, _ = bench.pair(*about[:2]).condition(shift, place)
         sets["Clean inputs" if shift == "clean" else f"Shifted: {shift}, {intensity_label(shift, intensity)}"] = exact
     return sets

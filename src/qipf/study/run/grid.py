@@ -22,8 +22,6 @@ computed again.
 """
 MAPS = "1"
 """Version of the maps that score cells of pixels keep."""
-MODULES = {"measure": "measure", "time": "timing"}
-"""The module of `qipf.study.run` with the function of a kind; "cells" for the others."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +247,7 @@ class _PairCells:
         cost: float = 1.0,
         task: str = "",
     ) -> Cell:
-        where = f"qipf.study.run.{MODULES.get(kind, 'cells')}:{kind}"
+        where = f"qipf.study.run.{'measure' if kind == 'measure' else 'cells'}:{kind}"
         known = params if kind == "measure" else {**params, "device": self.device}
         return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
 

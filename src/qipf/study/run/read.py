@@ -1,7 +1,7 @@
-"""Reading the store of a study: what tables and reports are made from.
+"""The store of a study, for reading: what tables and reports are made from.
 
     bench = open_store("results/mnist")
-    bench.rows()                              # the long table (columns: see consolidate.Row)
+    bench.rows()                              # the long table (columns: see `Row`)
     for condition in bench.conditions():
         p = bench.predictions(condition)
         p.labels, p.predicted, p.correct      # (n,) of the base network
@@ -15,19 +15,20 @@ which cells failed, gives what it has. A damaged file raises DamagedError, a Sto
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from qipf._common.optional import require
+from qipf.data.tables import csv_text
 from qipf.study.plan.plan import Pair, Plan
-from qipf.study.run import consolidate
-from qipf.study.run.consolidate import Row
 from qipf.study.run.maps import SUFFIX, KeptMaps
 from qipf.study.run.measure import PredictedNumbers, common_rows, numbers_of
 from qipf.study.run.store import Store, StoreError, damaged
@@ -38,8 +39,53 @@ if TYPE_CHECKING:
 
 __all__ = ["Bench", "Condition", "Predictions", "Row", "open_store"]
 
+TABLES = ("table.csv", "table.parquet", "times.csv")
+"""Documents written at the end of a run."""
+TIMES = ("dataset", "net", "method", "passes", "forward_ms", "method_ms", "extra_ms", "ratio", "samples", "device")
 ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
 """Keys of an entry of index.json."""
+
+
+class Row(NamedTuple):
+    """One number of the long table.
+
+    Attributes:
+        seed: That of the base network.
+        shift: "clean", a shift, or "ood:" and a dataset.
+        intensity: In the unit of the shift.
+        severity: Position in the grid of the shift, from 1; 0 without a shift.
+        method: Its name in the plan.
+        score: "score" for one pass; "std" (the paper's), "entropy", ... for several.
+        errors: What the score should find: errors of the "base" network or of the method's "own" mean, "ood" inputs, or
+            "size" for a regression.
+        metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability);
+            for a regression, a measure of `qipf.decisions.comparison.compare_intervals` or "error", the mean absolute
+            error.
+        value: Of the metric; NaN if it is undefined.
+        low: Lower end of the 95 % bootstrap interval, or NaN.
+        high: Upper end.
+        n: Number of predictions.
+        accuracy: Share of correct predictions (of clean inputs for "ood"); NaN for a regression.
+        subset: "all", or "common" for the inputs that every method scored; compare methods on these, see
+            `qipf.study.tables.frame.comparable`.
+    """
+
+    dataset: str
+    net: str
+    seed: int
+    shift: str
+    intensity: float
+    severity: int
+    method: str
+    score: str
+    errors: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    n: int
+    accuracy: float
+    subset: str = "all"
 
 
 class Condition(NamedTuple):
@@ -82,7 +128,16 @@ class Predictions:
 
 def open_store(path: str | os.PathLike[str]) -> Bench:
     """Open the store of a study; raise StoreError if nothing was ever run in it."""
-    return Bench(Store(path))
+    bench = Bench(Store(path))
+    for name in ("plan.json", "index.json"):
+        if not bench.store.documents.has(name):
+            raise StoreError(f"{bench.store.path} has no {name}: no benchmark was run in it yet")
+    bench.lost = bench.store.lost_records()
+    measures = [one for one in bench.lost if one[0] == "measure"]
+    if measures and bench.store.finished():  # the tables would lack their numbers; without any cell, they speak for all
+        why = f"it is missing, the first of {len(measures)} lost records"
+        raise damaged(bench.store.file(*measures[0], ".json"), why)
+    return bench
 
 
 class Bench:
@@ -90,15 +145,7 @@ class Bench:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        for name in ("plan.json", "index.json"):
-            if not store.documents.has(name):
-                raise StoreError(f"{store.path} has no {name}: no benchmark was run in it yet")
-        self.lost = store.lost_records()
-        measures = [one for one in self.lost if one[0] == "measure"]
-        if measures and store.finished():  # the tables would lack their numbers; without any cell, they speak for all
-            raise damaged(
-                store.file(*measures[0], ".json"), f"it is missing, the first of {len(measures)} lost records"
-            )
+        self.lost: list[tuple[str, str]] = []
 
     @cached_property
     def plan(self) -> Plan:
@@ -134,36 +181,69 @@ class Bench:
             raise damaged(self.store.path / name, str(error)) from None
 
     def rows(self) -> list[Row]:
-        """Return the long table of the finished cells."""
-        return list(consolidate.rows(self.store, self.plan, self.index))
+        """Return the long table of the finished cells, in the order of the plan."""
+        found = []
+        for entry in self._finished("measure"):
+            pair = self.pair(entry["dataset"], entry["net"])
+            for place, *rest in self.store.record("measure", entry["key"])["rows"]:
+                score, errors, metric, *numbers, n, accuracy, subset = rest
+                value, low, high, accuracy = (float("nan") if one is None else one for one in (*numbers, accuracy))
+                where = (*_about(entry), *pair.condition(entry["group"], place))
+                found.append(Row(*where, entry["method"], score, errors, metric, value, low, high, n, accuracy, subset))
+        return found
 
     def times(self) -> list[dict[str, Any]]:
-        """Return milliseconds per sample of every timed method and its forward pass."""
-        return consolidate.times(self.store, self.index)
+        """Return milliseconds per sample of every timed method and its forward pass (Table 3)."""
+        found = []
+        for entry in self._finished("time"):
+            record = self.store.record("time", entry["key"])
+            known = {**entry, **record, "device": record["params"]["device"]}
+            found.append({name: known[name] for name in TIMES if name in known})
+        return found
+
+    def write_tables(self) -> None:
+        """Write the documents `TABLES`."""
+        pyarrow, parquet = require("pyarrow", extra="bench"), require("pyarrow.parquet", extra="bench")
+        rows, times, documents = self.rows(), self.times(), self.store.documents
+        documents.write("table.csv", csv_text(Row._fields, rows))
+        documents.write("times.csv", csv_text(TIMES, [[row.get(name, "") for name in TIMES] for row in times]))
+        columns = {name: [row[i] for row in rows] for i, name in enumerate(Row._fields)}
+        types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+        schema = pyarrow.schema([(name, types[kind]) for name, kind in get_type_hints(Row).items()])
+        buffer = io.BytesIO()
+        parquet.write_table(pyarrow.table(columns, schema=schema), buffer)
+        documents.write("table.parquet", buffer.getvalue())
 
     def conditions(self) -> list[Condition]:
         """Return every set of predictions in the order of the plan."""
         found = []
         for entry in self._finished("base"):
-            if entry["group"] == "held-out":
-                continue
-            pair = self._pair(entry["dataset"], entry["net"])
-            for place in range(len(pair.shifts.get(entry["group"], (0.0,)))):
-                intensity, severity = consolidate.condition_of(pair, entry["group"], place)
-                found.append(
-                    Condition(entry["dataset"], entry["net"], entry["seed"], entry["group"], intensity, severity)
-                )
+            pair, group = self.pair(entry["dataset"], entry["net"]), entry["group"]
+            places = range(len(pair.grid(group))) if group != "held-out" else ()
+            found += [Condition(*_about(entry), *pair.condition(group, place)) for place in places]
         return found
 
     def predictions(self, condition: Condition, methods: Iterable[str] | None = None) -> Predictions:
         """Return the predictions of a condition with the scores of all, or of the named, methods."""
-        pair = self._pair(condition.dataset, condition.net)
-        place = pair.shifts[condition.shift].index(condition.intensity) if condition.shift in pair.shifts else 0
-        return self._predictions(condition[:3], condition.shift, place, methods)
+        return self._predictions(condition[:4], self._place(condition), methods)
 
     def held_out(self, dataset: str, net: str, seed: int, methods: Iterable[str] | None = None) -> Predictions:
         """Return the predictions for clean inputs that no network was trained on, for calibration."""
-        return self._predictions((dataset, net, seed), "held-out", 0, methods)
+        return self._predictions((dataset, net, seed, "held-out"), 0, methods)
+
+    def numbers(self, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
+        """Return the held-out predictions of a regression, for learning intervals, and those of a condition."""
+        return self._numbers((*condition[:3], "held-out"), 0), self._numbers(condition[:4], self._place(condition))
+
+    def maps(self, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
+        """Return the position in the grid of a shift whose segmented images were kept, and their maps, or None."""
+        for entry in self._places.get((dataset, net, seed, shift), []):
+            if entry["kind"] == "score" and entry["method"] == method:
+                content = self.store.content("score", entry["key"], SUFFIX)
+                if content is not None:
+                    place = self.store.record("score", entry["key"])["maps_place"]
+                    return place, KeptMaps.from_bytes(content)
+        return None
 
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
@@ -172,7 +252,7 @@ class Bench:
         from qipf.arrays import to_numpy
         from qipf.study.run import study_data
 
-        pair = self._pair(condition.dataset, condition.net)
+        pair, wanted = self.pair(condition.dataset, condition.net), np.asarray(rows)
         if pair.predicts != "classes":
             raise ValueError(f"images: rows are single {pair.predicts}, several per input, with no image of their own")
         folder = None if data is None else str(data)
@@ -182,19 +262,15 @@ class Bench:
             if (entry["dataset"], entry["net"]) == condition[:2]
         ]
         loaded = study_data.load_data(
-            pair.dataset,
-            pair.calibration_size,
-            folder,
-            "cpu",
-            held_out_of=study_data.held_out_of(pair),
+            pair.dataset, pair.calibration_size, folder, "cpu", held_out_of=study_data.held_out_of(pair),
             digest=next(iter(digests), ""),
-        )
-        grid, files = pair.shifts.get(condition.shift, (condition.intensity,)), pair.shifted.get(condition.shift, ())
-        group = study_data.Group(condition.shift, grid, 0, files=files)
-        place = grid.index(condition.intensity)
+        )  # fmt: skip
+        files = pair.shifted.get(condition.shift, ())
+        group = study_data.Group(condition.shift, pair.grid(condition.shift), 0, files=files)
+        place = self._place(condition)
         if files or condition.shift not in pair.shifts or loaded.test.inputs.ndim != 4:
-            return to_numpy(study_data.inputs_of(loaded, group, place, folder, "cpu").inputs[np.asarray(rows)])
-        chosen = study_data.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
+            return to_numpy(study_data.inputs_of(loaded, group, place, folder, "cpu").inputs[wanted])
+        chosen = study_data.Split(loaded.test.inputs[wanted], loaded.test.targets[wanted])
         return to_numpy(study_data.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
 
     def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
@@ -223,45 +299,55 @@ class Bench:
         found = [note for note in (note_of(self.environment),) if note]
         if self.lost:
             found.append(f"{len(self.lost)} records of the store are lost; run the plan again to compute them")
-        for entry in self._finished("model", "fit"):
-            note = self.store.record(entry["kind"], entry["key"]).get("note")
-            if note:
-                method = f"{entry['method']} on " if entry["method"] else ""
-                found.append(f"{method}{entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
+        for entry, note in self.noted("model", "fit"):
+            method = f"{entry['method']} on " if entry["method"] else ""
+            found.append(f"{method}{entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
         return found
+
+    def noted(self, *kinds: str) -> list[tuple[dict[str, Any], str]]:
+        """Return the finished cells of some kinds that left a note, and the note."""
+        found = [
+            (entry, self.store.record(entry["kind"], entry["key"]).get("note")) for entry in self._finished(*kinds)
+        ]
+        return [(entry, note) for entry, note in found if note]
 
     def _finished(self, *kinds: str) -> list[dict[str, Any]]:
         return [e for e in self.index if e["kind"] in kinds and self.store.has(e["kind"], e["key"])]
 
-    def _pair(self, dataset: str, net: str) -> Pair:
+    def pair(self, dataset: str, net: str) -> Pair:
+        """Return the settings of a pair by its names in tables."""
         for pair in self.plan.pairs:
             if (pair.dataset_name, pair.net) == (dataset, net):
                 return pair
         raise ValueError(f"the plan {self.plan.name} has no pair {dataset} with {net}")
 
+    def _place(self, condition: Condition) -> int:
+        grid = self.pair(condition.dataset, condition.net).grid(condition.shift)
+        return grid.index(condition.intensity)
+
     @cached_property
     def _places(self) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
         places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for entry in self._finished("base", "score"):
-            about = (entry["dataset"], entry["net"], entry["seed"], entry["group"])
-            places.setdefault(about, []).append(entry)
+            places.setdefault(_about(entry), []).append(entry)
         return places
 
-    def _predictions(
-        self, about: tuple[Any, ...], group: str, place: int, methods: Iterable[str] | None
-    ) -> Predictions:
+    def _base(self, about: tuple[Any, ...]) -> dict[str, np.ndarray]:
+        for entry in self._places.get(about, []):
+            if entry["kind"] == "base":
+                return self.store.arrays("base", entry["key"])
+        raise StoreError(f"{self.store.path} has no predictions for {about[0]}/{about[1]} under {about[3]} (yet)")
+
+    def _predictions(self, about: tuple[Any, ...], place: int, methods: Iterable[str] | None) -> Predictions:
         wanted = None if methods is None else set(methods)
         scores: dict[tuple[str, str], np.ndarray] = {}
         own: dict[str, np.ndarray] = {}
-        entries = self._places.get((*about, group), [])
-        base = next((self.store.arrays("base", e["key"]) for e in entries if e["kind"] == "base"), None)
-        if base is None:
-            raise StoreError(f"{self.store.path} has no predictions for {about} under {group} (yet)")
+        base = self._base(about)
         if "targets" in base:
-            raise ValueError("a regression has no right or wrong predictions; use qipf.study.run.read")
+            raise ValueError("a regression has no right or wrong predictions; use `Bench.numbers`")
         count = len(base["labels"])
         common: np.ndarray | None = None
-        for entry in entries:
+        for entry in self._places[about]:
             if entry["kind"] == "base" or (wanted is not None and entry["method"] not in wanted):
                 continue
             for name, values in self.store.arrays("score", entry["key"]).items():
@@ -280,32 +366,10 @@ class Bench:
                     scores[entry["method"], score] = values
         return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common, base.get("groups"))
 
-
-def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
-    """Return the position in the grid of a shift whose images were kept, and their maps, or None."""
-    for entry in bench._places.get((dataset, net, seed, shift), []):
-        if entry["kind"] == "score" and entry["method"] == method:
-            content = bench.store.content("score", entry["key"], SUFFIX)
-            if content is not None:
-                place = bench.store.record("score", entry["key"])["maps_place"]
-                return place, KeptMaps.from_bytes(content)
-    return None
+    def _numbers(self, about: tuple[Any, ...], place: int) -> PredictedNumbers:
+        base, entries = self._base(about), [entry for entry in self._places[about] if entry["kind"] == "score"]
+        return numbers_of(base, {entry["method"]: self.store.arrays("score", entry["key"]) for entry in entries}, place)
 
 
-def read_numbers(bench: Bench, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
-    """Return the held-out predictions, from which intervals are learned, and those of a condition."""
-    pair = bench._pair(condition.dataset, condition.net)
-    grid = pair.shifts.get(condition.shift, (condition.intensity,))
-    return _numbers(bench, condition, "held-out", 0), _numbers(
-        bench, condition, condition.shift, grid.index(condition.intensity)
-    )
-
-
-def _numbers(bench: Bench, condition: Condition, group: str, place: int) -> PredictedNumbers:
-    entries = bench._places.get((*condition[:3], group), [])
-    base = next((bench.store.arrays("base", e["key"]) for e in entries if e["kind"] == "base"), None)
-    if base is None or "targets" not in base:
-        about = "/".join(map(str, condition[:2]))
-        raise StoreError(f"{bench.store.path} has no predicted numbers for {about} under {group} (yet)")
-    scored = {e["method"]: bench.store.arrays("score", e["key"]) for e in entries if e["kind"] == "score"}
-    return numbers_of(base, scored, place)
+def _about(entry: dict[str, Any]) -> tuple[str, str, int, str]:
+    return entry["dataset"], entry["net"], entry["seed"], entry["group"]

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from qipf._common.optional import require, usual_device
+from qipf._common.progress import bar
 from qipf._common.text import printable
 from qipf.study.plan.plan import Plan
-from qipf.study.run import consolidate, grid, verify
+from qipf.study.run import grid, verify
 from qipf.study.run.check import check_own
 from qipf.study.run.executors import Executor, open_engine
 from qipf.study.run.graph import Cell, WorkItem, as_tasks, needed
+from qipf.study.run.read import TABLES, Bench
 from qipf.study.run.store import RefusedError, Store, StoreError
 from qipf.study.run.verify import clean, repair, source_digest
 
@@ -30,50 +32,33 @@ class Display:
     """A progress bar, live on a terminal; otherwise one line per task, with `quiet` for failures only."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = require("rich.console", extra="torch").Console(stderr=True)
-        self.live = self.console.is_terminal and not quiet
-        self.log = not self.live and not quiet
-        self.cells = self.finished = 0
-        self.total = self.spent = 0.0
-        self.start = time.monotonic()
+        self.quiet, self.spent, self.start = quiet, 0.0, time.monotonic()
 
     def showing(self, tasks: list[WorkItem]) -> Any:
         """Return the context in which the bar is shown."""
-        progress = require("rich.progress", extra="torch")
+        self.bar, self.finished, self.lines = bar(not self.quiet), 0, {}
         self.cells, self.total = sum(len(task.cells) for task in tasks), sum(task.cost for task in tasks)
-        self.bar = progress.Progress(
-            progress.TextColumn("{task.description}", markup=False),
-            progress.BarColumn(),
-            progress.TextColumn("{task.fields[count]}", markup=False),
-            progress.TimeElapsedColumn(),
-            progress.TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.live,
-        )
-        self.overall = self.bar.add_task("cells", total=max(self.total, 1e-9), count=f"0/{self.cells}")
-        self.lines: dict[str, Any] = {}
+        self.overall = self.bar.add_task("cells", total=self.cells)
         return self.bar
 
     def started(self, task: WorkItem) -> None:
         """Show a task that began."""
-        more = f" and {len(task.cells) - 1} more" if len(task.cells) > 1 else ""
-        self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}{more}", total=None, count="")
+        self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}", total=len(task.cells))
 
     def ended(self, task: WorkItem, states: dict[str, str]) -> None:
         """Count a task that ended."""
         self.finished += len(task.cells)
         self.spent += task.cost
-        self.bar.update(self.overall, completed=self.spent, count=f"{self.finished}/{self.cells}")
+        self.bar.update(self.overall, completed=self.finished)
         if task.name in self.lines:
             self.bar.remove_task(self.lines.pop(task.name))
         failed, skipped = (sum(states.get(c.key) == state for c in task.cells) for state in ("failed", "skipped"))
-        if self.log or failed:
+        if failed or (self.bar.disable and not self.quiet):
             left = (time.monotonic() - self.start) * (self.total - self.spent) / max(self.spent, 1e-9)
             note = (f", {failed} FAILED" if failed else "") + (f", {skipped} skipped" if skipped else "")
             span = timedelta(seconds=int(left))
             line = f"[{self.finished}/{self.cells}] {printable(task.cells[-1].label)}{note}; about {span} left"
-            print(line, file=sys.stderr, flush=True) if not self.live else self.console.log(line, markup=False)
+            print(line, file=sys.stderr, flush=True) if self.bar.disable else self.bar.console.log(line, markup=False)
 
 
 @dataclass
@@ -274,7 +259,7 @@ def run_plan(
             more, notes = repair(opened)
             damaged |= more
             _say(notes)
-        return total, _consolidate(plan, opened, index)
+        return total, _finish(opened)
 
 
 def _say(notes: list[str]) -> None:
@@ -303,22 +288,18 @@ def _write_index(plan: Plan, store: Store, index: list[dict[str, Any]]) -> None:
     }
     for name, content in contents.items():
         if not store.documents.has(name) or (store.path / name).read_bytes() != content:
-            for table in consolidate.TABLES:
+            for table in TABLES:
                 store.documents.remove(table)
     for name, content in contents.items():
         store.documents.write(name, content)
 
 
-def _consolidate(plan: Plan, store: Store, index: list[dict[str, Any]]) -> list[str]:
-    """Write the tables and return notes for the user."""
-    consolidate.write(store, plan, index)
+def _finish(store: Store) -> list[str]:
+    """Write the tables and return notes about the models."""
+    bench = Bench(store)
+    bench.write_tables()
     store.seal_records()
-    notes = []
-    for entry in index:
-        if entry["kind"] == "model" and store.has("model", entry["key"]):
-            note = store.record("model", entry["key"]).get("note")
-            notes += [f"{entry['dataset']}/{entry['net']}: {note}"] if note else []
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys(f"{e['dataset']}/{e['net']}: {note}" for e, note in bench.noted("model")))
 
 
 def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:

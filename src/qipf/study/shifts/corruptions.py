@@ -78,20 +78,10 @@ _RANDOM: dict[str, Callable[..., Tensor]] = {
 
 
 def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: int = 0) -> Tensor:
-    """Return corrupted images of the same shape, dtype and device, within [0, 1].
+    """Corrupt images by one of `CORRUPTIONS`, see `qipf.study.shifts.apply`.
 
-    Random numbers depend on `seed`, the corruption and the index of the image, not on the batch or device.
-
-    Args:
-        images: `(N, c, h, w)`, floating point, within [0, 1].
-        name: One of `CORRUPTIONS`.
-        severity: From 1 to 5.
-        seed: Seed of the random numbers.
-        first: Index of the first image, so that batches give the same result as the whole set.
-
-    Raises:
-        TypeError: The images are not a floating-point tensor.
-        ValueError: The name or severity is unknown, or the images are not within [0, 1].
+    Random numbers depend on `seed`, the corruption and the index of the image, not on the device. `first` is the index
+    of the first image, so that batches give the same result as the whole set.
     """
     check_severity(name, CORRUPTIONS, severity)
     check_images(images)

@@ -35,19 +35,7 @@ IDENTITY: dict[str, float] = {"rotation": 0, "brightness": 0, "shear": 0, "zoom"
 
 
 def apply(images: Tensor, name: str, intensity: float) -> Tensor:
-    """Return shifted images of the same shape, dtype and device, within [0, 1].
-
-    Args:
-        images: `(N, c, h, w)`, floating point, within [0, 1].
-        name: One of `SHIFTS`.
-        intensity: In the unit of the shift.
-
-    Raises:
-        TypeError: The images are not a floating-point tensor.
-        ValueError: The name is unknown, the images are not within [0, 1], or the intensity is invalid.
-    """
-    if name not in SHIFTS:
-        raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(SHIFTS)}")
+    """Shift images by one of `SHIFTS`, see `qipf.study.shifts.apply`; the intensity is in the unit of the shift."""
     check_images(images)
     if not math.isfinite(intensity):
         raise ValueError(f"{name}: expected a finite intensity, got {intensity}")

@@ -26,17 +26,9 @@ AMOUNTS: dict[str, tuple[float, ...]] = {
 
 
 def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
-    """Return a shifted table of the same shape, dtype and device.
+    """Shift a table (N, d) by one of `AMOUNTS`, see `qipf.study.shifts.apply`.
 
-    Args:
-        rows: `(N, d)`, floating point.
-        name: One of `AMOUNTS`.
-        severity: From 1 to 5; higher severities also shift the values of lower ones.
-        seed: Seed of the random numbers.
-
-    Raises:
-        TypeError: The rows are not a floating-point tensor.
-        ValueError: The name or severity is unknown, or the rows are not two-dimensional.
+    Higher severities also shift the values of lower ones.
     """
     check_severity(name, AMOUNTS, severity)
     if not isinstance(rows, Tensor) or not rows.is_floating_point():

@@ -30,17 +30,9 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0) -> list[str]:
-    """Return shifted strings; random numbers depend on `seed`, the shift and the index of the string.
+    """Shift strings by "typos" or "word-drops" at a severity from 1 to 5.
 
-    Args:
-        texts: Strings.
-        name: "typos" or "word-drops".
-        severity: From 1 to 5.
-        seed: Seed of the random numbers.
-
-    Raises:
-        TypeError: `texts` is a string, or contains an item that is not.
-        ValueError: The name or severity is unknown.
+    Random numbers depend on `seed`, the shift and the index of the string.
     """
     share = _share(name, severity)
     if isinstance(texts, str):
@@ -55,19 +47,7 @@ def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0)
 
 
 def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Return shifted token ids of the same shape, dtype and device.
-
-    Args:
-        ids: `(N, T)`, integers.
-        name: "typos" or "word-drops".
-        severity: From 1 to 5.
-        seed: Seed of the random numbers.
-        padding: Token that pads short texts.
-
-    Raises:
-        TypeError: The ids are not integers.
-        ValueError: The name or severity is unknown, or the ids are not two-dimensional.
-    """
+    """Shift token ids (N, T), see `qipf.study.shifts.apply`; `padding` is the token that pads short texts."""
     share = _share(name, severity)
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         found = str(ids.dtype).removeprefix("torch.") if isinstance(ids, Tensor) else type(ids).__name__

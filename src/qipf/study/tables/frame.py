@@ -1,6 +1,6 @@
 """The long table: read from a file, as a pandas frame, and its comparable rows.
 
-It has one number per row, with the columns of `qipf.study.run.consolidate.Row`; others are kept.
+It has one number per row, with the columns of `qipf.study.run.read.Row`; others are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qipf._common.budget import Budget
 from qipf._common.optional import require
 from qipf.data.tables import column_values, read_parquet
 from qipf.study.plan.registry import REGISTRY, column
-from qipf.study.run.consolidate import Row
+from qipf.study.run.read import Row
 
 Frame: TypeAlias = Any
 """A `pandas.DataFrame`; the types of pandas do not follow a frame through a group-by."""

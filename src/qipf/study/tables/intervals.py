@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from qipf.decisions.comparison import ONE_WIDTH, Estimate, recommend_scale
 from qipf.study.plan.predicts import SCALES
 from qipf.study.plan.registry import info
-from qipf.study.run.consolidate import Row
 from qipf.study.run.measure import ERROR, ERRORS, MEASURES, compare_scales
-from qipf.study.run.read import Bench, Condition, read_numbers
+from qipf.study.run.read import Bench, Condition, Row
 from qipf.study.tables.paper import pair_title
 
 LEAST = 20
@@ -111,12 +110,12 @@ def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
     Raises:
         StoreError: The predictions are not in the store.
     """
-    held_out, live = read_numbers(bench, Condition(dataset, net, seed, "clean", 0.0, 0))
+    held_out, live = bench.numbers(Condition(dataset, net, seed, "clean", 0.0, 0))
     if len(live.targets) < LEAST:
         count = f"{len(live.targets)} input{' is' if len(live.targets) == 1 else 's are'}"
         name = pair_title(dataset, net)
         return f"On clean inputs of {name}: {count} too few to recommend a scale; give {LEAST} or more."
-    pair = bench._pair(dataset, net)
+    pair = bench.pair(dataset, net)
     there = {name for name in live.scales if name in held_out.scales}
     methods = [method.name for method in pair.methods if method.name in there and method.kind != ONE_WIDTH]
     found = recommend_scale(compare_scales(held_out, live, pair.coverage, methods=methods, bootstrap=RESAMPLES))
