@@ -6,7 +6,7 @@ import inspect
 import math
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -580,7 +580,7 @@ def fingerprint(model: nn.Module) -> list[float] | None:
     return [*weights, float(half), *buffers] if weights[0] or buffers[0] else None
 
 
-def _numbers(tensors: list[Tensor]) -> list[float]:
+def _numbers(tensors: Sequence[Tensor]) -> list[float]:
     """Return the number of values, their Euclidean norm, and projections of their folded sum divided by the norm."""
     square, folded = 0.0, torch.zeros(PLACES, dtype=torch.float64)
     for values in tensors:
