@@ -9,7 +9,6 @@ bypasses the split, such as a long skip connection, makes the logits NaN, and th
 from __future__ import annotations
 
 import copy
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from qipf._common.errors import Problem, first_line
 from qipf.data.batches import Batch
 from qipf.runners.features import FeatureSpec
-from qipf.runners.recorder import ending_name, find_module, is_output, untouched, watching
+from qipf.runners.recorder import PerPass, ending_name, find_module, is_output, untouched, watching
 from qipf.runners.runner import Runner
 from qipf.runners.torch import TorchRunner, find_values, original
 
@@ -107,7 +106,7 @@ class SecondHalf(nn.Module):
     def __init__(self, model: nn.Module, cut: Cut) -> None:
         super().__init__()
         self.spec = FeatureSpec(cut.split, "copy", self)
-        self._state, self._fixed = _State(), True
+        self._state, self._fixed = PerPass(), True
         known = dict(model.named_modules())
         self.watched = {_module(known, name): name for name in (*cut.past, cut.split)}
         memo: dict[int, Any] = {id(one): _Stub(one, name, self._state) for one, name in self.watched.items()}
@@ -143,7 +142,7 @@ class SecondHalf(nn.Module):
             values = find_values(self.network(*args, **kwargs))
             return values.reshape(values.shape[0], -1)
         finally:
-            self._state.set({})
+            self._state.set(None)
 
     def train(self, mode: bool = True) -> SecondHalf:
         """Set the mode as usual while the copy is trained; afterwards it stays in evaluation mode."""
@@ -191,35 +190,15 @@ def _other_network() -> Problem:
 _HALF = (torch.float16, torch.bfloat16)
 
 
-class _State:
-    """The values that stubs return in the current pass: one set per thread, and one for a traced graph."""
-
-    def __init__(self) -> None:
-        self._thread, self._graph = threading.local(), {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _State, ()
-
-    def set(self, calls: dict[str, list[Any]]) -> None:
-        if torch.compiler.is_dynamo_compiling():
-            self._graph = calls
-        else:
-            self._thread.calls = calls
-
-    def next(self, name: str) -> Any:
-        calls = self._graph if torch.compiler.is_dynamo_compiling() else self._thread.calls
-        return tree_map(_placeholder, calls[name].pop(0))
-
-
 class _Stub(nn.Module):
     """Stand-in for a module that is not run again; its attributes remain accessible."""
 
-    def __init__(self, module: nn.Module, name: str, state: _State) -> None:
+    def __init__(self, module: nn.Module, name: str, state: PerPass) -> None:
         super().__init__()
         self._module, self._called, self._state = [module], name, state  # a list, so that it is not part of the copy
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        return self._state.next(self._called)
+        return tree_map(_placeholder, self._state.get()[self._called].pop(0))
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -1,12 +1,11 @@
 """Record inputs and outputs of the modules of a torch model, without changing the model.
 
-Several threads may read one model at the same time: a hook writes only to a cell that is open in its own thread. The
-first of several calls saves modes, buffers and random states, and the last one restores them.
+Several threads may read one model at the same time: a hook writes only to the pass of its own thread. The first of
+several calls saves modes, buffers and random states, and the last one restores them.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
 import random
 import sys
@@ -30,77 +29,57 @@ CANDIDATES = 8
 """The number of calls kept to find the one that computed the logits."""
 
 
-class _Cell:
-    """The values recorded in one forward pass."""
+class PerPass:
+    """A value that belongs to one pass: one per thread, and one for a traced graph, which has no threads.
 
-    wanted: bool = False
-    value: Any = None
-    calls: int = 0
+    Copies and files carry none.
+    """
 
+    def __init__(self) -> None:
+        self._of_thread, self._of_graph = threading.local(), None
 
-class _Early(NamedTuple):
-    """The output of a call that is probably not the last one of its module, not yet reduced to rows."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
-    values: Tensor
+    def set(self, value: Any) -> None:
+        """Set the value of this thread or, while a graph is traced, of the graph."""
+        if torch.compiler.is_dynamo_compiling():
+            self._of_graph = value
+        else:
+            self._of_thread.value = value
 
-
-class _ThreadCell(_Cell, threading.local):
-    """One cell per thread, so that concurrent calls do not mix their features."""
+    def get(self) -> Any:
+        """Return the value or None; after a break in a graph, plain Python code continues with that of the graph."""
+        if torch.compiler.is_dynamo_compiling():
+            return self._of_graph
+        value = getattr(self._of_thread, "value", None)
+        return self._of_graph if value is None else value
 
 
 class _Hook:
-    """A hook that keeps the input or the output of a module."""
+    """A hook that keeps the input or the output of a module under its key, while values are recorded."""
 
-    def __init__(self, name: str, spec: FeatureSpec, signal: bool = False) -> None:
-        self.name, self.spec, self.signal = name, spec, signal
-        self._of_thread, self._of_graph = _ThreadCell(), _Cell()
-        self._calls = 1  # of the module per pass, from the last pass
-
-    def __reduce__(self) -> tuple[Any, ...]:  # copies and files only need the settings
-        return type(self), (self.name, self.spec, self.signal)
-
-    def cells(self) -> tuple[_Cell, ...]:
-        """Return the cells of this thread and of a traced graph, which has no threads.
-
-        After a graph break, plain Python code continues with the values that the graph recorded.
-        """
-        return (self._of_graph,) if torch.compiler.is_dynamo_compiling() else (self._of_thread, self._of_graph)
-
-    def open(self) -> None:
-        cell = self.cells()[0]
-        cell.wanted, cell.value, cell.calls = True, None, 0
-
-    def take(self) -> Any:
-        """Close the cell and return its value, or None."""
-        for cell in self.cells():
-            if cell.wanted:
-                value, cell.wanted, cell.value = cell.value, False, None
-                self._calls = cell.calls or self._calls
-                if value is not None:
-                    return self._rows(value.values) if isinstance(value, _Early) else value
-        return None
+    def __init__(self, seen: PerPass, key: str, spec: FeatureSpec, signal: bool = False) -> None:
+        self.seen, self.key, self.spec, self.signal = seen, key, spec, signal
 
     def on_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._keep(args)
+        self.on_output(module, args, args)
 
     def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        self._keep(output)
+        values = self.seen.get()
+        if values is not None:
+            self.keep(values, module, args, output)
 
-    def _keep(self, seen: Any) -> None:
-        for cell in self.cells():
-            if cell.wanted:
-                value = first_tensor(seen)
-                if value is None or value.ndim == 0:
-                    raise Problem(
-                        "features", f"{self.name!r} has {type(seen).__name__} to read, expected a tensor with rows",
-                        hint="name another module",
-                    )  # fmt: skip
-                if not torch.compiler.is_dynamo_compiling():
-                    cell.calls += 1
-                cell.value = _Early(value.clone()) if 0 < cell.calls < self._calls else self._rows(value)
-                return
+    def keep(self, values: dict[str, Any], module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        value = first_tensor(output)
+        if value is None or value.ndim == 0:
+            raise Problem(
+                "features", f"{str(self.spec)!r} has {type(output).__name__} to read, expected a tensor with rows",
+                hint="name another module",
+            )  # fmt: skip
+        values[self.key] = self.rows(value)
 
-    def _rows(self, value: Tensor) -> Tensor:
+    def rows(self, value: Tensor) -> Tensor:
         """Return rows as a copy, because an in-place operation such as ReLU(inplace=True) may follow."""
         channels_last = self.spec.before or (value.ndim == 3 and not self.signal)
         rows = self.spec.rows(value, channels_last=channels_last)
@@ -118,42 +97,31 @@ class _HeadHook(_Hook):
 
     only: nn.Module | None = None
 
-    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        (cell,) = self.cells()[:1]
-        if not cell.wanted or not args or (self.only is not None and module is not self.only):
+    def keep(self, values: dict[str, Any], module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not args or (self.only is not None and module is not self.only):
             return
-        if cell.value is None:
-            cell.value = deque(maxlen=CANDIDATES)
+        calls = values.setdefault(self.key, deque(maxlen=CANDIDATES))
         if self.spec.form != "whole":
-            cell.value.append(_Call(module, _Hook._rows(self, args[0]), output))
+            calls.append(_Call(module, self.rows(args[0]), output))
         else:  # per-position features are not copied, and the last call of each type is enough
-            kept = [call for call in cell.value if isinstance(call.module, nn.Conv2d) != isinstance(module, nn.Conv2d)]
-            cell.value.clear()
-            cell.value.extend([*kept, _Call(module, args[0].detach(), None)])
+            kept = [call for call in calls if isinstance(call.module, nn.Conv2d) != isinstance(module, nn.Conv2d)]
+            calls.clear()
+            calls.extend([*kept, _Call(module, args[0].detach(), None)])
 
 
 class _CopyHook(_Hook):
     """Keep the values of a pass that a copy of the second half of the model needs."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _CopyHook:  # its modules refer back to it as their hook
-        other = memo[id(self)] = _CopyHook(self.name, self.spec)
-        other.spec = copy.deepcopy(self.spec, memo)
-        return other
-
-    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        (cell,) = self.cells()[:1]
-        if cell.wanted:
-            cell.value = {} if cell.value is None else cell.value
-            self.spec.copy.note(cell.value, module, output)
+    def keep(self, values: dict[str, Any], module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.spec.copy.note(values.setdefault(self.key, {}), module, output)
 
 
 class _EndHook(_Hook):
     """Keep the last call of a softmax or sigmoid, which may end the model."""
 
-    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        (cell,) = self.cells()[:1]
-        if cell.wanted and args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
-            cell.value = _Call(module, args[0], output)
+    def keep(self, values: dict[str, Any], module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            values[self.key] = _Call(module, args[0], output)
 
 
 class Recorder:
@@ -177,27 +145,26 @@ class Recorder:
         self, module: nn.Module, read: Mapping[str, FeatureSpec], *, head: nn.Module | None = None,
         endings: bool = False,
     ) -> None:  # fmt: skip
-        known = named_modules(module)
+        known, every = named_modules(module), list(module.modules())
         self.hooks: dict[str, _Hook] = {}
+        self._seen = PerPass()
         self._targets: list[tuple[nn.Module, _Hook]] = []
-        every = list(module.modules())
         for key, spec in read.items():
             if spec.copy is not None:
-                self._add(key, _CopyHook(str(spec), spec), list(spec.copy.watched))
+                self._add(_CopyHook(self._seen, key, spec), spec.copy.watched)
             elif spec.source or head is not None:
                 target = find_module(known, spec.source) if head is None or spec.source else head
-                self._add(key, _Hook(str(spec) or "the last linear layer", spec, is_signal(target)), [target])
+                self._add(_Hook(self._seen, key, spec, is_signal(target)), [target])
             else:
                 kinds = (nn.Linear, nn.Conv2d) if spec.form == "whole" else (nn.Linear,)
-                self._add(key, _HeadHook("", spec), [one for one in every if isinstance(one, kinds)])
-        ends = [one for one in every if endings and ending_name(one)]
-        self._end = _EndHook("", FeatureSpec("")) if ends else None
-        self._targets += [(one, self._end) for one in ends if self._end is not None]
+                self._add(_HeadHook(self._seen, key, spec), [one for one in every if isinstance(one, kinds)])
+        end = _EndHook(self._seen, "", FeatureSpec(""))
+        self._targets += [(one, end) for one in every if endings and ending_name(one)]
         self._handles: list[Any] = []
         self.active = bool(self._targets)
 
-    def _add(self, key: str, hook: _Hook, modules: list[nn.Module]) -> None:
-        self.hooks[key] = hook
+    def _add(self, hook: _Hook, modules: Iterable[nn.Module]) -> None:
+        self.hooks[hook.key] = hook
         self._targets += [(module, hook) for module in modules]
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a copy has its own hooks, in the copied module
@@ -231,20 +198,17 @@ class Recorder:
 
     def open(self) -> None:
         """Prepare for one forward pass in this thread."""
-        for hook in self.hooks.values():
-            hook.open()
-        if self._end is not None:
-            self._end.open()
+        self._seen.set({})
 
-    def close(self) -> None:
-        """Discard the values recorded in this thread."""
-        for hook in self.hooks.values():
-            hook.take()
-        self.ending()
+    def close(self) -> dict[str, Any]:
+        """Return the values recorded in this thread, and stop recording."""
+        values = self._seen.get()
+        self._seen.set(None)
+        return values
 
     def ending(self) -> _Call | None:
         """Return the last call of a softmax or sigmoid in this pass."""
-        return None if self._end is None else self._end.take()
+        return self._seen.get().get("")
 
     def before_ending(self, values: Tensor) -> Tensor:
         """Return the input of the last softmax or sigmoid if its output is this tensor, even in a traced graph."""
@@ -257,14 +221,15 @@ class Recorder:
         Raises:
             RuntimeError: A module did not run.
         """
-        found = {key: hook.take() for key, hook in self.hooks.items()}
+        values = self.close()
         for key, hook in self.hooks.items():
-            if found[key] is None:
+            if key not in values:
                 raise RuntimeError(
-                    f"the layer {hook.name!r}, which the scorer reads, did not run in this forward pass, or is inside "
-                    "a part that was compiled before; compile the wrapped module instead"
+                    f"the layer {str(hook.spec) or 'the last linear layer'!r}, which the scorer reads, did not run in "
+                    "this forward pass, or is inside a part that was compiled before; compile the wrapped module "
+                    "instead"
                 )
-        return found
+        return {key: values[key] for key in self.hooks}
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
         """Return the recorded features by key, one row per row of logits; no `HEAD` if no layer computed them.
@@ -272,10 +237,12 @@ class Recorder:
         Raises:
             Problem: A named module did not run, or returned a different number of rows.
         """
-        found = {}
+        values, found = self.close(), {}
         for key, hook in self.hooks.items():
-            value = _made(hook, logits) if isinstance(hook, _HeadHook) else hook.take()
-            if value is None and not isinstance(hook, _HeadHook):
+            value = values.get(key)
+            if isinstance(hook, _HeadHook):
+                value = _made(hook, list(value or ()), logits)
+            elif value is None:
                 raise Problem(
                     "features", f"module {hook.spec.source!r} was not called in the forward pass, or is in a scripted, "
                     "exported or compiled part", hint="name another module",
@@ -290,9 +257,8 @@ class Recorder:
         return found
 
 
-def _made(hook: _HeadHook, logits: Tensor) -> Tensor | None:
+def _made(hook: _HeadHook, calls: list[_Call], logits: Tensor) -> Tensor | None:
     """Return the input of the call that computed the logits, matched by memory or value, or of the last call."""
-    calls = list(hook.take() or ())
     if hook.spec.form == "whole":
         kind = nn.Conv2d if logits.ndim == 4 else nn.Linear
         call = next((call for call in calls if isinstance(call.module, kind)), None)
