@@ -162,7 +162,7 @@ class Twin(Mixture):
             raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
         tensors: dict[str, Any] = {PREFIX + name: one for name, one in weights.items()}
         facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
-        facts |= {**start.runner.facts(), "task": start.task.noted(), "digest": learner.identity(inputs=False)[:8]}
+        facts |= {**start.facts, "digest": learner.identity(inputs=False)[:8]}
         if beside is not None:
             probe = beside(begin(start.runner, (known.inputs, known.labels), task=start.task))
             head = probe._require_fitted().tensors
