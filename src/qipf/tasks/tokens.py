@@ -223,9 +223,7 @@ class Tokens(Task):
         if bool(bad.any()):
             first = int(bad.int().argmax())
             self._raise_not_finite(int(numbers[int(groups[first])]), int(positions[first]))
-        if most is None or len(outputs) <= most:
-            return outputs
-        return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
+        return super().finished(outputs, numbers, most, seed)
 
     def question(self, outputs: Outputs) -> Outputs:
         """Return binary outputs for the correctness of each predicted token.
