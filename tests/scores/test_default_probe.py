@@ -62,7 +62,8 @@ def test_features_can_be_named(net, digits) -> None:
 def test_a_loader_and_arrays_give_the_same(net, digits) -> None:
     first = digits.train.inputs[:300], digits.train.targets[:300]
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*first), batch_size=100)
-    one, two = (qipf.default(net, data, effort="quick", batch_size=100, progress=False) for data in (first, loader))
+    one = qipf.default(net, first, effort="quick", batch_size=100, progress=False)
+    two = qipf.default(net, loader, effort="quick", progress=False)
     assert all(np.array_equal(one.fitted.tensors[name], two.fitted.tensors[name]) for name in one.fitted.tensors)
 
 

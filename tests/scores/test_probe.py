@@ -9,7 +9,8 @@ from scipy.special import log_softmax, logsumexp, softmax
 from torch import nn
 
 import qipf
-from qipf.scores.probe import FOLDS, LEAST, MANY, Probe, fit_share
+from qipf.scores.mixture import LEAST, MANY
+from qipf.scores.probe import FOLDS, Probe, fit_share
 from qipf.study import nets
 from qipf.tasks.outputs import Outputs
 

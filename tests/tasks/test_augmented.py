@@ -49,7 +49,7 @@ def test_rows_are_those_of_a_bare_pass_and_labels_repeat(table) -> None:
 def test_no_more_rows_are_kept_than_memory_allows(table, memory) -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*table), batch_size=64)
     for data in (table, loader, iter(list(loader))):
-        outputs = collect_augmented(Tiny(), data, draws=2, memory=memory, batch_size=64, progress=False)
+        outputs = collect_augmented(Tiny(), data, draws=2, memory=memory, progress=False)
         assert len(outputs) == 3 * (memory // (3 * ROW))
 
 
@@ -57,9 +57,7 @@ def test_arrays_are_sampled_and_loaders_give_the_first(table) -> None:
     net = Tiny()
 
     def rows(data, seed=0):
-        outputs = collect_augmented(
-            net, data, draws=1, perturb=False, size=50, seed=seed, batch_size=60, progress=False
-        )
+        outputs = collect_augmented(net, data, draws=1, perturb=False, size=50, seed=seed, progress=False)
         return outputs.layers["hidden@rows"]
 
     with torch.no_grad():

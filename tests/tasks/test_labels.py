@@ -57,6 +57,39 @@ def test_what_does_not_fit_is_named(model, inputs, labels) -> None:
         read(model, [(inputs, labels), inputs])
 
 
+SMOOTH = {
+    "smoothed one-hot": lambda y: 0.9 * torch.eye(L)[y] + 0.1 / L,
+    "mixed one-hot": lambda y: 0.7 * torch.eye(L)[y] + 0.3 * torch.eye(L)[y.flip(0)],
+    "smoothed labels": lambda y: 0.05 + 0.9 * torch.eye(L)[y],
+    "-1 and 1 in columns": lambda y: 2 * torch.eye(L)[y] - 1,
+    "-1 and 1": lambda y: 2.0 * (y == 0) - 1,
+    "-1 only": lambda y: -torch.ones(len(y)),
+    "smoothed binary": lambda y: 0.1 + 0.8 * (y == 0),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_classes_in_floating_point_do_not_become_a_regression(name: str, inputs: Tensor) -> None:
+    labels = SMOOTH[name](torch.arange(N) % L)
+    torch.manual_seed(0)
+    net = nn.Linear(D, L if labels.ndim == 2 else 1)
+    for use in (
+        lambda: qipf.collect(net, (inputs, labels), progress=False),
+        lambda: qipf.default(net, (inputs, labels), progress=False),
+        lambda: qipf.Outputs(net(inputs).detach(), labels=labels),
+    ):
+        with pytest.raises(ValueError, match="task='numbers'"):
+            use()
+    assert read(net, (inputs, labels), task="numbers").task == "numbers"
+    assert qipf.Outputs(net(inputs).detach(), labels=labels, task="numbers").regression
+
+
+def test_targets_need_no_task(inputs: Tensor) -> None:
+    for targets in (inputs[:, :1], inputs[:, :2], inputs[:2, 0], torch.arange(N) % 3 + 0.5):
+        net = nn.Linear(D, 1 if targets.ndim == 1 else targets.shape[1])
+        assert qipf.collect(net, (inputs[: len(targets)], targets), progress=False).task == "numbers"
+
+
 def test_a_probe_of_several_labels() -> None:
     rng = np.random.default_rng(0)
     x = torch.tensor(rng.normal(size=(600, 5)), dtype=torch.float32)

@@ -205,7 +205,8 @@ def three() -> Tensor:
 
 def maps(model: nn.Module, data: Any, **options: Any) -> tuple[Tensor, ...]:
     """Uncertainty, predicted and counted of all images."""
-    found = list(stream(model, data, qipf.Entropy(), batch_size=4, **options))
+    size = 4 if isinstance(data, tuple | Tensor) else None
+    found = list(stream(model, data, qipf.Entropy(), batch_size=size, **options))
     return tuple(torch.cat([getattr(one, name) for one in found]) for name in ("uncertainty", "predicted", "counted"))
 
 

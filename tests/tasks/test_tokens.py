@@ -281,6 +281,17 @@ def test_labels_that_are_not_the_ids_need_a_shift() -> None:
     assert torch.equal(found.correct, expected.correct)
 
 
+def test_labels_that_are_shifted_already_are_not_shifted_again() -> None:
+    runs = ids_of(6, 8).repeat_interleave(3, dim=1)  # most tokens equal the next one
+    for labels in (runs[:, 1:], torch.where(torch.arange(23) % 5 == 0, -100, runs[:, 1:])):
+        with pytest.raises(ValueError, match="shift=False"):
+            read(Words(), (runs[:, :-1], labels))
+    own, expected = read(Words(), (runs[:, :-1], runs[:, 1:]), shift=False), read(Words(), (runs, runs))
+    assert torch.equal(own.labels, expected.labels)
+    same = torch.full((2, 5), 4)
+    assert torch.equal(read(Words(), (same, same)).labels, torch.full((8,), 4))
+
+
 def test_labels_of_true_and_false() -> None:
     model, ids = nn.Sequential(nn.Embedding(9, 2)), ids_of(2, 4)
     found = read(model, (ids, ids > 4), shift=False)

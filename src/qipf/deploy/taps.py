@@ -21,12 +21,15 @@ def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> R
     Args:
         model: The module, without wrappers.
         scorer: A fitted scorer.
-        features: The module whose output is the features; None for the input of the only linear layer that fits what
-            the scorer was fitted to.
+        features: The module whose output is the features; None for the one that the scorer was fitted to, or the
+            input of the only linear layer that fits it.
 
     Raises:
         Problem: There is no such layer.
     """
+    scorer._check_features(features)
+    facts = scorer._require_fitted().facts
+    features = facts.get("features") if features is None and scorer.reads_features else features
     layers = [one for one in scorer.layers if not isinstance(one, View)]
     read = {name: FeatureSpec.parse(name) for name in layers if isinstance(name, str)}
     read |= {str(one): one.spec(TorchRunner(model)) for one in layers if not isinstance(one, str)}
@@ -34,7 +37,6 @@ def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> R
     if scorer.reads_features:
         read = {"features": HEAD if features is None else FeatureSpec.parse(features), **read}
         head = _head(model, scorer) if features is None else None
-    facts = scorer._require_fitted().facts
     numbers = facts.get("output") == "regression" or facts.get("task", {}).get("name") == "numbers"
     recorder = Recorder(model, read, head=head, endings=not numbers)
     recorder.attach()

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import nullcontext
 from numbers import Integral, Real
 from os import PathLike
 from types import MappingProxyType
@@ -29,7 +29,8 @@ from qipf.scores.coordinates import wide as wide
 from qipf.scores.saving import ATTACHMENTS, SCORERS
 from qipf.scores.saving import Fitted as Fitted
 from qipf.scores.saving import plain as plain
-from qipf.tasks.collect import Start, begin, collect_from, gathered, parts, what_to_read
+from qipf.tasks.collect import Start, begin, collect_from, gather, parts, place, what_to_read
+from qipf.tasks.finding import make_task
 from qipf.tasks.outputs import Outputs, Scored, TokenSummary
 from qipf.tasks.task import Draw, Task
 
@@ -42,8 +43,6 @@ T = TypeVar("T")
 
 MOST = 100_000
 """Maximum number of tokens or pixels that a scorer is fitted to."""
-GATHERED = 2**26
-"""Numbers that are buffered before they are scored together: 256 MB in single precision."""
 OTHER = "give the model that the scorer was fitted to"
 _PLAIN = {"int": (Integral, "an integer"), "float": (Real, "a number"), "str": (str, "a string")}
 
@@ -150,9 +149,11 @@ class Scorer(ABC):
         Returns:
             This scorer, fitted.
         """
-        if features is not None and not self.reads_features:
-            raise Problem("features", f"{self.name} reads none", hint="leave them out, or take a scorer that does")
+        self._check_features(features)
         if data is None or isinstance(data, Outputs) or model is None:
+            for name, value in {"task": task, "features": features, "device": device, "batch_size": batch_size}.items():
+                if value is not None:
+                    raise Problem(name, "no model is run, so it has no effect", hint="leave it out, or give inputs")
             outputs, noted = data, model_facts(model)
             if isinstance(outputs, Outputs) and outputs.task:
                 noted["task"] = {"name": outputs.task}
@@ -160,7 +161,7 @@ class Scorer(ABC):
             start = begin(model, data, task=task, device=device, batch_size=batch_size)
             wanted, most = features if self.reads_features else False, None if isinstance(task, Task) else MOST
             outputs = collect_from(start, wanted, self.layers, most=most, progress=progress)
-            noted = {**start.runner.facts(), "task": start.task.noted()}
+            noted = start.facts
         if features is not None:
             noted["features"] = features
         if outputs is not None:
@@ -218,19 +219,11 @@ class Scorer(ABC):
             return other.score(model, data, task=task, features=features, device=device, store=store,
                                batch_size=batch_size, progress=progress)  # fmt: skip
         start = self._start(model, data, task, device, batch_size)
-        if start.task.whole:
-            return _joined([one.uncertainty for one in self._stream(start, features, store, progress)])
+        if self.by_row or start.task.whole:
+            return _joined([one.uncertainty for one in self._stream(start, features, store, progress, held=True)])
         found = parts(start, self._read(start, features), progress=progress, words="scoring")
-        limit = GATHERED if self.by_row else math.inf
-        rows = start.source.rows if limit == math.inf else None
-        scores, width = [], 1
-        with closing(gathered(start.task, found, Draw(0), store=store, rows=rows, limit=limit)) as blocks:
-            for outputs, numbers in blocks:
-                scores.append(self._named(outputs, numbers))
-                width = len(outputs) // len(numbers)
-        xp = namespace(scores[0])
-        joined = scores[0] if len(scores) == 1 else xp.concat(scores, axis=0)
-        return joined if start.task.independent else xp.reshape(joined, (-1, width))
+        scores = self._named(*(both := gather(start.task, found, Draw(0), store=store, rows=start.source.rows)))
+        return scores if start.task.independent else namespace(scores).reshape(scores, (len(both[1]), -1))
 
     def stream(
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
@@ -364,6 +357,16 @@ class Scorer(ABC):
     @abstractmethod
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array: ...
 
+    def _check_features(self, features: str | None) -> None:
+        """Raise Problem if features are named that this scorer does not read."""
+        if features is not None and not self.reads_features:
+            hint = "leave them out, or take a scorer that reads features"
+            raise Problem("features", f"{features!r} has no effect: {self.name} reads {self._own_reading}", hint=hint)
+
+    @property
+    def _own_reading(self) -> str:
+        return ", ".join(map(str, self.layers)) or "no features"
+
     def _require_fitted(self) -> Fitted:
         if self.fitted is None:
             raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit(model, outputs), or qipf.load a file")
@@ -372,22 +375,29 @@ class Scorer(ABC):
     def _start(self, model: Any, data: Any, task: Any, device: Any, batch_size: int | None) -> Start:
         """Open the model, compare it with the fitted one, and find the task."""
         facts = self._require_fitted().facts
+        if task is not None and self.task_name and make_task(task).name != self.task_name:
+            raise Problem("task", make_task(task).name, expected=f"{self.task_name}, to which {self.name} was fitted")
         runner = open_model(model, device=device)
         check_facts(facts, runner, stacklevel=4)
         return begin(runner, data, task=task or facts.get("task"), batch_size=batch_size)
 
     def _read(self, start: Start, features: str | None) -> dict[str, Any]:
+        self._check_features(features)
         wanted = (features or self._require_fitted().facts.get("features")) if self.reads_features else False
         return what_to_read(start, wanted, self.layers)
 
-    def _stream(self, start: Start, features: str | None, store: Any, progress: bool) -> Iterator[Scored]:
-        read, batches = self._read(start, features), start.runner.batches(start.source)
+    def _stream(
+        self, start: Start, features: str | None, store: Any, progress: bool, held: bool = False
+    ) -> Iterator[Scored]:
+        """Yield the scores of every batch; with `held`, the model is restored at the end only."""
         if start.task.whole and not self.by_row:
             raise Problem("scorer", f"{self.name} compares predictions with each other", hint="score(...) of classes")
-        for batch in track(batches, "scoring", total=start.source.count, show=progress):
-            with start.reading(read, show=progress) as run:
-                scored = self._scored(start.task, run, batch, store)
-            yield scored
+        read, batches = self._read(start, features), start.runner.batches(start.source)
+        with start.reading(read, show=progress) if held else nullcontext() as run:
+            for batch in track(batches, "scoring", total=start.source.count, show=progress):
+                with start.reading(read, show=progress) if run is None else nullcontext(run) as own:
+                    scored = self._scored(start.task, own, batch, store)
+                yield scored
 
     def _scored(self, task: Task, run: Run, batch: Any, store: Any) -> Scored:
         labels, counted, kept = None, None, None
@@ -399,9 +409,10 @@ class Scorer(ABC):
                 counted, labels = task.counted(part, labels), task.aligned(labels)
             for index, rows in task.blocks(part):
                 try:
-                    scores = self(rows)
+                    scores = self(rows) if task.whole else self._named(rows, batch.numbers)
                 except ValueError:
-                    task.check_finite(part)  # reports the prediction instead of a row of the block
+                    if task.whole:
+                        task.check_finite(part)  # reports the prediction instead of a row of the block
                     raise
                 found, kept = task.predicted(rows), None if task.whole else rows
                 if uncertainty is None:
@@ -434,6 +445,11 @@ class Scorer(ABC):
         self._cache: tuple[Fitted, dict[tuple[str, str], Mapping[str, Array]]] = (fitted, {})
         self.fitted = fitted
 
+    def _note(self, facts: Mapping[str, Any]) -> None:
+        """Add facts to the fitted state."""
+        fitted = self._require_fitted()
+        self._use(Fitted(fitted.tensors, {**fitted.facts, **facts}))
+
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
         """Return the fitted tensors in the library and on the device of `reference`, cached per device."""
         if compat.is_numpy_array(reference) or not fitted.tensors:
@@ -441,14 +457,14 @@ class Scorer(ABC):
         xp, device = namespace(reference), compat.device(reference)
         if is_traced(reference):
             return {key: xp.asarray(value) for key, value in fitted.tensors.items()}
-        place = (xp.__name__, str(device))
+        key = (xp.__name__, str(device))
         owner, moved = self._cache
         if owner is not fitted:  # a different thread has fitted the scorer in the meantime
             moved = {}
-        if place not in moved:
-            tensors = {key: placeable(value, device) for key, value in fitted.tensors.items()}
-            moved[place] = {key: xp.asarray(value, device=device) for key, value in tensors.items()}
-        return moved[place]
+        if key not in moved:
+            tensors = {name: placeable(value, device) for name, value in fitted.tensors.items()}
+            moved[key] = {name: xp.asarray(value, device=device) for name, value in tensors.items()}
+        return moved[key]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         """Return `Outputs` after checking everything that this scorer reads against its fit."""
@@ -521,9 +537,8 @@ def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) ->
 
 def _filled(shape: Sequence[int], value: float, like: Array, store: Any) -> Array:
     xp = namespace(like)
-    place = compat.device(like) if store is None or not compat.is_torch_array(like) else store
     whole = value != value or xp.isdtype(like.dtype, "integral")
-    return xp.full(tuple(shape), value if whole else math.nan, dtype=like.dtype, device=place)
+    return xp.full(tuple(shape), value if whole else math.nan, dtype=like.dtype, device=place(store, like))
 
 
 def _moved(values: Array, like: Array) -> Array:
@@ -534,15 +549,15 @@ def _moved(values: Array, like: Array) -> Array:
     return torch.as_tensor(values).to(like.device)
 
 
-def _joined(maps: list[Any]) -> Array:
-    """Concatenate score maps: tokens are padded with NaN, pixels must have one size."""
-    import torch
+def _joined(scores: list[Any]) -> Array:
+    """Concatenate the scores of batches: texts are padded with NaN, and images must have one size."""
+    sizes = {tuple(one.shape[1:]) for one in scores}
+    if len(sizes) > 1 and scores[0].ndim == 2:
+        import torch
 
-    if maps[0].ndim == 2:
-        length = max(one.shape[1] for one in maps)
-        maps = [torch.nn.functional.pad(one, (0, length - one.shape[1]), value=math.nan) for one in maps]
-    sizes = {tuple(one.shape[1:]) for one in maps}
-    if len(sizes) > 1:
+        length = max(one.shape[1] for one in scores)
+        scores = [torch.nn.functional.pad(one, (0, length - one.shape[1]), value=math.nan) for one in scores]
+    elif len(sizes) > 1:
         shown = " and ".join(map(str, sorted(sizes)[:2]))
         raise Problem("data", f"images of {shown} pixels", expected="images of one size", hint="use scorer.stream")
-    return torch.cat(maps)
+    return scores[0] if len(scores) == 1 else namespace(scores[0]).concat(scores, axis=0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from qipf._common.errors import Problem, check_whole
+from qipf._common.errors import Problem, check_choice, check_whole
 from qipf._common.optional import require
-from qipf.scores.base import Fitted, Scorer
 from qipf.scores.probe import Probe, fit_share
 from qipf.scores.residual_scale import ResidualScale
 from qipf.scores.twin import Twin
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from qipf.runners.features import FeatureSpec
     from qipf.tasks.perturb import Perturb
 
-S = TypeVar("S", bound=Scorer)
 MEMORY = 2 * 2**30
 """Maximum size in bytes of the features of the training inputs; inputs that do not fit are left out."""
+
+COPIES = ("perturb", "perturb_only", "memory")
+TWIN = ("split", "depth", "checkpoint")
 
 
 class Effort(NamedTuple):
@@ -78,7 +80,7 @@ def default(
         model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Perturbing inputs and training the
             head need torch.
         data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, to which the head is then
-            fitted directly; `perturb`, `size`, `memory`, `device` and `batch_size` are not allowed with them.
+            fitted directly; only `effort`, `features`, `seed` and `progress` are allowed with them.
         task: The task, as for `qipf.collect`; None to infer it.
         effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
             of the second half of a torch module, after printing its cost; it includes the head of
@@ -106,112 +108,145 @@ def default(
         Problem: An argument is invalid, data or labels are missing, or the model has no layer that a head
             could read.
     """
-    if effort not in EFFORTS:
-        raise Problem("effort", f"{effort!r}", expected=f"one of {', '.join(EFFORTS)}")
-    more = () if isinstance(perturb, bool) else _functions("perturb", perturb)
-    only = _functions("perturb_only", perturb_only)
-    if only and perturb is not True:
-        raise Problem("perturb_only", "perturb as well", expected="only one of the two")
-    if features is not None and (not isinstance(features, str) or not features):
-        raise Problem("features", f"{features!r}", expected="the name of a module, for instance 'layer4@2x2', or None")
+    check_choice("effort", effort, tuple(EFFORTS))
     check_whole("seed", seed, 0)
     check_whole("size", 1 if size is None else size, 1)
+    if features is not None and (not isinstance(features, str) or not features):
+        raise Problem("features", f"{features!r}", expected="the name of a module, for instance 'layer4@2x2', or None")
+    more = () if isinstance(perturb, bool) else _functions("perturb", perturb)
+    only = _functions("perturb_only", perturb_only)
+    optional = {"task": task, "split": split, "checkpoint": checkpoint, "size": size, "device": device,
+                "features": features, "batch_size": batch_size, "perturb_only": only or None}  # fmt: skip
+    given = {name for name, value in optional.items() if value is not None}
+    usual = {"perturb": (perturb, True), "depth": (depth, Twin.depth), "memory": (memory, MEMORY)}
+    given |= {name for name, (value, standard) in usual.items() if value is not standard and value != standard}
+    given |= set() if effort == "standard" else {"effort"}
+
+    def refuse(names: Sequence[str], why: str) -> None:
+        if found := ", ".join(name for name in names if name in given):
+            raise Problem(found, why, hint="leave out what has no effect")
+
+    if {"perturb", "perturb_only"} <= given:
+        refuse(("perturb", "perturb_only"), "the second replaces all perturbations")
+    if {"split", "depth"} <= given:
+        refuse(("split", "depth"), "the first says where the copy begins")
     if isinstance(data, Outputs):
-        given = {"perturb": perturb is not True, "perturb_only": bool(only), "size": size is not None,
-                 "memory": memory != MEMORY, "device": device is not None,
-                 "batch_size": batch_size is not None, "split": split is not None,
-                 "checkpoint": checkpoint is not None}  # fmt: skip
-        if any(given.values()):
-            names = ", ".join(name for name, is_given in given.items() if is_given)
-            raise Problem(names, "for inputs only, and data are outputs, which are taken as they are")
-        return _of_outputs(model, data, effort, features, seed, progress)
+        refuse((*COPIES, *TWIN, "task", "size", "device", "batch_size"), "for inputs only, and data are outputs")
+        kind = make_task(data.task or "classes")
+        if kind.name != "classes" or effort == "thorough":
+            refuse(("effort",), f"outputs of {kind.name} have one way to fit")
+        if kind.probe is None:
+            refuse(("features",), "the features in the outputs are read")
+            return ResidualScale(seed=seed).fit(model, data)
+        return _of_outputs(kind, model, data, effort, features, seed, progress)
     if model is None:
         raise Problem("model", "None", expected="a model", hint="without one, give Outputs with features and labels")
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
-    of_twin = {"split": split is not None, "checkpoint": checkpoint is not None, "depth": depth != Twin.depth}
-    if effort != "thorough" and any(of_twin.values()):
-        names = ", ".join(name for name, is_given in of_twin.items() if is_given)
-        raise Problem(names, "for a twin only", hint='pass effort="thorough" as well')
-    if start.task.name != "classes" and effort != "standard":
-        raise Problem("effort", f"{start.task.name} have one way to fit", hint="leave effort out")
-    kind = start.task.probe
-    if kind is None:
-        outputs = collect_from(start, features, progress=progress)
-        return _noted(ResidualScale(seed=seed).fit(model, outputs), start, features)
-    read = {"perturb": perturb is not False and not only, "own": more or only, "size": size, "memory": memory}
     if effort != "thorough":
-        return _probe(model, start, kind, effort, features, seed, progress, read)
+        refuse(TWIN, 'for a twin only, which effort="thorough" fits')
+    if start.task.name != "classes":
+        refuse(("effort",), f"{start.task.name} have one way to fit")
+    if start.task.probe is None:
+        refuse(COPIES, f"{start.task.name} are fitted to the inputs as they are, and to few features")
+        start = start if size is None else start._replace(source=start.source.sample(size, seed))
+        scale = ResidualScale(seed=seed).fit(model, collect_from(start, features, progress=progress))
+        scale._note({**start.facts, **({} if features is None else {"features": features})})
+        return scale
+    read = {"perturb": perturb is not False and not only, "own": more or only, "size": size, "memory": memory}
+    fit = _Fit(model, start, start.task.probe, effort, features, seed, progress, read)
+    if effort != "thorough":
+        return fit.probe()
     twin = Twin(split=split, depth=depth, seed=seed)
-    start, why = _try_twin(twin, model, start, kind, features, read, checkpoint, progress)
-    if not why:
-        return twin
-    warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
-    return _probe(model, start, kind, effort, features, seed, progress, read)
+    if why := fit.twin(twin, checkpoint):
+        warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
+        return fit.probe()
+    return twin
 
 
-def _try_twin(
-    twin: Twin, model: Any, start: Start, kind: ProbeSettings, features: str | None, read: dict[str, Any],
-    checkpoint: Any, progress: bool,
-) -> tuple[Start, str]:  # fmt: skip
-    """Fit a twin with a probe; return data that can be read again, and the reason if there is no twin."""
-    require("torch", extra="torch")
-    from qipf.training.copies import gathered_inputs
+@dataclass
+class _Fit:
+    """A call of `default` for inputs."""
 
-    def beside(known: Start) -> Probe:
-        return _probe(model, known, kind, "standard", features, twin.seed, progress, {**read, "size": None})
+    model: Any
+    start: Start
+    kind: ProbeSettings
+    effort: str
+    features: str | None
+    seed: int
+    progress: bool
+    read: dict[str, Any]
 
-    if not read["perturb"] and not read["own"]:
-        return start, "it learns from perturbed inputs, and perturb is False"
-    if features is not None:
-        with start.runner.reading({"head": start.runner.parse(features)}, show=False):
-            pass  # raises before the twin is trained
-    try:
-        twin.prepared(start, read["own"], read["perturb"])
-        if not start.source.indexed:  # it may be readable only once
-            data, _ = gathered_inputs(start, read["size"], read["memory"], twin.seed, progress)
-            start = begin(start.runner, (data.inputs, data.labels), task=start.task)
-        twin.fit_from(start, **read, checkpoint=checkpoint, progress=progress, beside=beside)
-    except Problem as error:
-        if twin.split is not None and error.argument == "split":
-            raise
-        return start, error.message
-    return start, ""
-
-
-def _probe(
-    model: Any, start: Start, kind: ProbeSettings, effort: str, features: str | None, seed: int, progress: bool,
-    read: dict[str, Any],
-) -> Probe:  # fmt: skip
-    """Return a probe fitted to clean and perturbed inputs."""
-    try:
+    def twin(self, twin: Twin, checkpoint: Any) -> str:
+        """Fit a twin with a probe; return the reason if that is impossible."""
         require("torch", extra="torch")
-    except ImportError as error:
-        raise ImportError(f"perturbing inputs and training a head: {error}") from None
-    best = kind.reading == "best"
-    draws = EFFORTS[effort].draws if kind.copies is None else kind.copies
-    if best and read["perturb"] and not _known(start, read["own"]):
-        warnings.warn(
-            "data: there is no built-in perturbation for such inputs, so the score is that of the softmax; pass a "
-            "function as perturb=",
-            stacklevel=3,
-        )
-        outputs = collect_from(start, False, progress=progress)
-        return _noted(Probe(share=1.0, seed=seed).fit(model, outputs), start, None)
-    spec = _spec(start, features, best)
-    trial = ViewTrial(start.task, start.source.rows, seed) if best else None
-    outputs = collect_augmented(start, spec, draws=draws, seed=seed, trial=trial, progress=progress, **read)
-    settings: dict[str, Any] = {**kind.settings, "seed": seed}
-    if trial is None:
-        return _noted(_fitted(Probe(**settings), model, outputs, progress), start, features)
-    settings |= {"space": str(spec), "epochs": EFFORTS[effort].epochs}
-    return _noted(_fitted(Probe(**settings), model, outputs, progress, in_place=True), start, None, trial.kept())
+        from qipf.training.copies import gathered_inputs
 
+        def beside(known: Start) -> Probe:
+            return replace(self, start=known, effort="standard", read={**self.read, "size": None}).probe()
 
-def _known(start: Start, own: Sequence[Perturb]) -> bool:
-    """Return True if the inputs can be perturbed."""
-    import torch
+        if not self.read["perturb"] and not self.read["own"]:
+            return "it learns from perturbed inputs, and perturb is False"
+        if self.features is not None:
+            with self.start.reading({"head": self.start.runner.parse(self.features)}, show=False):
+                pass  # raises before the twin is trained
+        try:
+            twin.prepared(self.start, self.read["own"], self.read["perturb"])
+            if not self.start.source.indexed:  # it may be readable only once
+                data, _ = gathered_inputs(self.start, self.read["size"], self.read["memory"], self.seed, self.progress)
+                self.start = begin(self.start.runner, (data.inputs, data.labels), task=self.start.task)
+            twin.fit_from(self.start, **self.read, checkpoint=checkpoint, progress=self.progress, beside=beside)
+        except Problem as error:
+            if twin.split is not None and error.argument == "split":
+                raise
+            return error.message
+        return ""
 
-    return bool(start.task.perturber(torch.Generator(), own).ways(start.first.first(2).inputs, 1))
+    def probe(self) -> Probe:
+        """Return a probe fitted to clean and perturbed inputs."""
+        try:
+            torch = require("torch", extra="torch")
+        except ImportError as error:
+            raise ImportError(f"perturbing inputs and training a head: {error}") from None
+        start, best = self.start, self.kind.reading == "best"
+        settings: dict[str, Any] = {**self.kind.settings, "seed": self.seed}
+        noted = dict(start.facts)
+        change = start.task.perturber(torch.Generator(), self.read["own"])
+        if best and self.read["perturb"] and not change.ways(start.first.first(2).inputs, 1):
+            of_head = {"features": self.features, "size": self.read["size"]}
+            if found := ", ".join(name for name, value in of_head.items() if value is not None):
+                raise Problem(found, "for a head, and these inputs cannot be perturbed", hint="pass perturb=f or False")
+            warnings.warn(
+                "data: there is no built-in perturbation for such inputs, so the score is that of the softmax; pass a "
+                "function as perturb=",
+                stacklevel=3,
+            )
+            probe = Probe(share=1.0, seed=self.seed).fit(self.model, collect_from(start, False, progress=self.progress))
+            probe._note(noted)
+            return probe
+        spec = self._spec(best)
+        trial = ViewTrial(start.task, start.source.rows, self.seed) if best else None
+        draws = EFFORTS[self.effort].draws if self.kind.copies is None else self.kind.copies
+        options = {**self.read, "seed": self.seed, "progress": self.progress}
+        outputs = collect_augmented(start, spec, draws=draws, trial=trial, **options)
+        if best:
+            settings |= {"space": str(spec), "epochs": EFFORTS[self.effort].epochs}
+        elif self.features is not None:
+            noted["features"] = self.features
+        probe = _fitted(settings, self.model, outputs, self.progress, in_place=best)
+        if trial is not None and (views := trial.kept()):
+            noted["views"] = [name for name in views if name != FAR]
+        probe._note(noted)
+        return probe
+
+    def _spec(self, best: bool) -> FeatureSpec:
+        """Return the features that the head reads."""
+        runner = self.start.runner
+        if best:
+            return runner.best_reading(self.start.first) if self.features is None else runner.parse(self.features)
+        read = what_to_read(self.start, self.features)
+        if "features" not in read:
+            raise Problem("features", "no layer is known to make the logits", hint="name a module or tensor to read")
+        return read["features"]
 
 
 def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
@@ -222,47 +257,25 @@ def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
     return found
 
 
-def _spec(start: Start, features: str | None, best: bool) -> FeatureSpec:
-    """Return the features that the head reads."""
-    if best:
-        return start.runner.best_reading(start.first) if features is None else start.runner.parse(features)
-    read = what_to_read(start, features)
-    if "features" not in read:
-        raise Problem("features", "no layer is known to make the logits", hint="name a module or tensor to read")
-    return read["features"]
-
-
-def _of_outputs(model: Any, data: Outputs, effort: str, features: str | None, seed: int, progress: bool) -> Scorer:
-    """Return the recommended scorer, fitted directly to outputs."""
-    task = make_task(data.task or "classes")
-    if task.probe is None:
-        return ResidualScale(seed=seed).fit(model, data)
-    space = features if features in data.layers else None
-    if features is not None and space is None:
+def _of_outputs(
+    task: Task, model: Any, data: Outputs, effort: str, features: str | None, seed: int, progress: bool
+) -> Probe:
+    """Return a probe fitted directly to outputs."""
+    if features is not None and features not in data.layers:
         found = ", ".join(map(repr, data.layers)) or "none"
         raise Problem("features", f"{features!r}", expected=f"one of the layers of these outputs, {found}")
-    if space is None and data.features is None and len(data.layers) == 1:
-        (space,) = data.layers
-    settings: dict[str, Any] = {**task.probe.settings, "space": space, "seed": seed}
+    if features is None and data.features is None and len(data.layers) == 1:
+        (features,) = data.layers
+    settings: dict[str, Any] = {**task.probe.settings, "space": features, "seed": seed} if task.probe else {}
     if task.name == "classes":
         settings |= {"epochs": EFFORTS[effort].epochs}
-    return _fitted(Probe(**settings), model, data, progress)
+    return _fitted(settings, model, data, progress)
 
 
-def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool, in_place: bool = False) -> Probe:
-    probe.progress = progress  # for this fit only
-    try:
-        if outputs.task == "classes":
-            return fit_share(probe, model, outputs, in_place=in_place)
-        return probe.fit(model, outputs)
-    finally:
-        probe.progress = False
-
-
-def _noted(scorer: S, start: Start, features: str | None, views: Sequence[str] = ()) -> S:
-    """Record the model, the task, the named features and the valid views in a fitted scorer."""
-    fitted = scorer._require_fitted()
-    facts = {**fitted.facts, **start.runner.facts(), "task": start.task.noted()}
-    facts |= {"views": [name for name in views if name != FAR]} if views else {}
-    scorer._use(Fitted(fitted.tensors, facts if features is None else {**facts, "features": features}))
-    return scorer
+def _fitted(settings: dict[str, Any], model: Any, outputs: Outputs, progress: bool, in_place: bool = False) -> Probe:
+    probe = Probe(**settings, progress=progress)  # for this fit only
+    probe = (
+        fit_share(probe, model, outputs, in_place=in_place) if outputs.task == "classes" else probe.fit(model, outputs)
+    )
+    probe.progress = False
+    return probe

@@ -26,6 +26,9 @@ ROUNDS = 500
 SEEN_COPIES = 2
 """Perturbed copies of each held-out input used to choose a share."""
 
+MANY = 2000
+"""With at least this number of inputs, a single part is held out: a tenth, or about this number."""
+
 
 class Mixture(Scorer):
     r"""Log odds against the predicted class under a mixture of the network's softmax and other heads.
@@ -153,3 +156,16 @@ def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> li
     shares = weights[:, 0].round(2)
     shares[-1] = max(0.0, round(1 - shares[:-1].sum(), 2))
     return shares.tolist()
+
+
+def folds(labels: np.ndarray, seed: int, count: int) -> np.ndarray:
+    """Assign each input to one of `count` random folds, stratified by class, (N,)."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
+    parts = np.empty(len(labels), np.int64)
+    parts[order] = np.arange(len(labels)) % count
+    return parts
+
+
+def parts_of(count: int) -> int:
+    """Return the number of folds of which one is held out: ten, or more to hold out about `MANY` inputs."""
+    return max(10, count // MANY)

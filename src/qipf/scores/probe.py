@@ -14,7 +14,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.scores.base import Fitted, wide
 from qipf.scores.mixture import LEAST as LEAST
-from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares
+from qipf.scores.mixture import MANY, SEEN_COPIES, Mixture, best_shares, folds, parts_of
 from qipf.scores.reference import check_size
 from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
@@ -30,8 +30,6 @@ FOLDS = 4
 """Cross-validation folds used to choose a share."""
 DOUBT = 200
 """Pseudo-count of held-out inputs on which a head is assumed to be wrong."""
-MANY = 2000
-"""With at least this number of inputs, a single part is held out: a tenth, or about this number."""
 
 
 class ProbeHead(NamedTuple):
@@ -184,12 +182,10 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
 
 
 def _held_out(outputs: Outputs, seed: int) -> np.ndarray:
-    """Assign each row to a random fold, stratified by class; all copies of an input are in the same fold."""
+    """Assign each row to a random fold; all copies of an input are in the same fold."""
     _, first, groups = np.unique(to_numpy(outputs.groups), return_index=True, return_inverse=True)
-    order = np.lexsort((np.random.default_rng(seed).random(len(first)), to_numpy(outputs.labels)[first]))
-    parts = np.empty(len(first), np.int64)
-    parts[order] = np.arange(len(first)) % (FOLDS if len(first) < MANY else max(10, len(first) // MANY))
-    return parts[groups]
+    count = FOLDS if len(first) < MANY else parts_of(len(first))
+    return folds(to_numpy(outputs.labels)[first], seed, count)[groups]
 
 
 def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, Outputs]:

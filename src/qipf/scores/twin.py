@@ -16,7 +16,7 @@ from qipf.arrays import Array, to_numpy
 from qipf.data.batches import Batch
 from qipf.scores.base import Fitted
 from qipf.scores.coordinates import class_logits, softmax
-from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares, folds, parts_of
 from qipf.scores.probe import DOUBT, Probe, head_logits
 from qipf.tasks.classes import warn_of_missing_classes
 from qipf.tasks.collect import Start, begin
@@ -134,7 +134,7 @@ class Twin(Mixture):
             expected = f"at least {LEAST_PER_CLASS} inputs per class for a twin"
             raise Problem("data", f"{data.rows} inputs for {max(2, columns)} classes", expected=expected)
         views = self._tried(start, data)
-        held = _held_out(labels, self.seed)
+        held = folds(labels, self.seed, parts_of(len(labels))) == 0
         known = data.chosen(np.flatnonzero(~held))
         learner = CopyLearner(splittable(start.runner), half, known, change, generator, views)
         numbers = torch.arange(2 * known.rows)
@@ -162,7 +162,7 @@ class Twin(Mixture):
             raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
         tensors: dict[str, Any] = {PREFIX + name: one for name, one in weights.items()}
         facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
-        facts |= {**start.runner.facts(), "task": start.task.noted(), "digest": learner.identity(inputs=False)[:8]}
+        facts |= {**start.facts, "digest": learner.identity(inputs=False)[:8]}
         if beside is not None:
             probe = beside(begin(start.runner, (known.inputs, known.labels), task=start.task))
             head = probe._require_fitted().tensors
@@ -252,11 +252,3 @@ class Twin(Mixture):
     def _heads(self, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Sequence[tuple[float, Array]]:
         heads = [(1 - self.share - self.head_share, class_logits(rows[0]))]
         return [*heads, (self.head_share, head_logits(rows[1], tensors))] if self._has_head else heads
-
-
-def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
-    """Return a mask of about a tenth of the inputs, at most 2,000, stratified by class."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
-    held = np.zeros(len(labels), bool)
-    held[order[:: max(10, len(labels) // 2000)]] = True
-    return held

@@ -49,6 +49,11 @@ class Start(NamedTuple):
     first: Batch
     """The first batch, which the source yields again."""
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The model and the task, to be saved in a file."""
+        return {**self.runner.facts(), "task": self.task.noted()}
+
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
         """Return a context in which passes run, including passes over views."""
@@ -65,8 +70,11 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
         Problem: There is no data, or it fits no task.
     """
     runner = open_model(model, device=device)
-    batch_size = runner.fixed if batch_size is None else batch_size
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
+    in_items = indexed or any(kind.__name__ == "IterableDataset" for kind in type(data).__mro__)
+    if batch_size is not None and not in_items:
+        raise Problem("batch_size", "these data come in batches", hint="leave it out, or make other batches")
+    batch_size = runner.fixed if batch_size is None else batch_size
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
     task = "numbers" if task is None and runner.regression else task
@@ -182,6 +190,8 @@ def collect(
         Problem: The model, the data, a name or a label is invalid.
     """
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
+    if most is not None and not start.task.whole:
+        raise Problem("most", f"it limits tokens and pixels, and these are {start.task.name}", hint="give fewer inputs")
     return collect_from(start, features, layers, most=most, seed=seed, store=store, progress=progress)
 
 
@@ -206,32 +216,19 @@ def gather(
 
     The arguments from `store` on are those of `Columns`.
     """
-    whole = next(gathered(task, found, draw, store=store, rows=rows, half=half), None)
-    if whole is None:
-        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    return whole
-
-
-def gathered(
-    task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
-    limit: float = math.inf,
-) -> Generator[tuple[Outputs, list[int]]]:  # fmt: skip
-    """Yield the rows of `gather` in blocks of whole batches with about `limit` numbers."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
     with closing(found):  # so that an error here restores the model immediately
         for part in found:
             if part.batch is not batch:
-                if kept.size >= limit:
-                    yield kept.finish(task), numbers
-                    kept, numbers = Columns(store, None, half), []
                 batch, first = part.batch, len(numbers)
                 labels = task.check(batch, tuple(part.logits.shape))
                 numbers.extend(batch.numbers)
             kept.append(task.sample(part, labels, draw), first, batch)
             del part  # otherwise the logits of two passes would be in memory
-    if numbers:
-        yield kept.finish(task), numbers
+    if not numbers:
+        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
+    return kept.finish(task), numbers
 
 
 def collect_augmented(
@@ -357,15 +354,12 @@ class Columns:
         self._kept: dict[str, _Rows] = {}
         self._waiting: list[dict[str, Array]] = []
         self._bytes = self._seen = 0
-        self.size = 0
-        """The number of appended values."""
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
         """Append the rows of a batch, or of a part of it, starting at input `first`."""
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
-        self.size += sum(math.prod(values.shape) for values in found.values())
         self._seen = first + batch.rows
         if not self._kept:
             expected = (self._inputs or 0) * (len(rows) // max(1, batch.rows))
@@ -373,7 +367,7 @@ class Columns:
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
             found = f"batch {batch.number}: {name} are in some batches but not in others"
             raise Problem("data", found, hint="give them in all or in none")
-        if all(isinstance(values, np.ndarray) or self._is_home(values) for values in found.values()):
+        if all(self._is_home(values) for values in found.values()):
             for name, values in found.items():
                 self._kept[name].append(values)
             return
@@ -403,13 +397,13 @@ class Columns:
         return tensor.bfloat16() if tensor.is_floating_point() else tensor
 
     def _is_home(self, values: Any) -> bool:
-        return self._store is None or values.device == _device(self._store)
+        return values.device == place(self._store, values)
 
     def _flush(self) -> None:
         for name in self._waiting[0] if self._waiting else ():
             given = [columns[name] for columns in self._waiting]
             joined = given[0] if len(given) == 1 else namespace(given[0]).concat(given)
-            self._kept[name].append(joined.to(_device(self._store)))
+            self._kept[name].append(joined.to(place(self._store, joined)))
         self._waiting.clear()
         self._bytes = 0
 
@@ -453,7 +447,18 @@ def _flat(rows: Outputs) -> dict[str, Array]:
     return {name: values for name, values in found.items() if values is not None}
 
 
-def _device(store: Any) -> torch.device:
-    from qipf.runners.torch import as_device  # there are tensors, so torch is installed
+def place(store: Any, values: Array) -> Any:
+    """Return the device on which results are kept: their own if `store` is None, or for NumPy arrays.
+
+    Raises:
+        Problem: There is no such device, or NumPy arrays are to be kept on another than the CPU.
+    """
+    if store is None:
+        return compat.device(values)
+    if not compat.is_torch_array(values):
+        if str(store) != "cpu":
+            raise Problem("store", f"{store!s}", expected="'cpu' or None, as this model returns NumPy arrays")
+        return compat.device(values)
+    from qipf.runners.torch import as_device
 
     return as_device("store", store)

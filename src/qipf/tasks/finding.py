@@ -8,7 +8,7 @@ from typing import Any
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
 from qipf.tasks.classes import Classes, Labels, Numbers
-from qipf.tasks.outputs import kind_of, zeros_and_ones
+from qipf.tasks.outputs import check_targets, kind_of, zeros_and_ones
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import FORMS, Task
 from qipf.tasks.tokens import Tokens
@@ -50,7 +50,8 @@ def find_task(
         task: A task or its name; None to infer it.
 
     Raises:
-        Problem: The data fits no task, or labels are one-hot, which is ambiguous.
+        Problem: The data fits no task, or labels could be classes or targets, as one-hot labels, probabilities, or
+            floating-point labels -1 and 1 could.
     """
     if task is not None:
         return make_task(task)
@@ -65,7 +66,11 @@ def find_task(
                 hint="give labels.argmax(1) for one class per input, or the task labels for several",
             )  # fmt: skip
         return Labels()
-    for kind in (Numbers, Classes, Tokens, Pixels):
+    if Numbers.fits(shape, labels):
+        if labels is not None:
+            check_targets(labels)
+        return Numbers()
+    for kind in (Classes, Tokens, Pixels):
         if kind.fits(shape, labels):
             return kind()
     if labels is None:

@@ -98,7 +98,10 @@ class Outputs:
             check_classes(self.labels, columns, task=self.task)
             if self.task != "numbers":
                 object.__setattr__(self, "labels", as_classes(self.labels, columns))
-        object.__setattr__(self, "task", self.task or _task_of(self))
+        if not self.task:
+            object.__setattr__(self, "task", _task_of(self))
+            if self.task == "numbers" and self.labels is not None:
+                check_targets(self.labels)
         if self.task == "classes" and look_like_probabilities(self.logits, self.binary):
             warnings.warn(PROBABILITIES, stacklevel=3)
 
@@ -351,6 +354,26 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
         hint = f"pass integers; a regression with {columns} outputs has targets (N, {columns})"
     found = f"{values[row]} ({values.dtype})" if not integral else f"{values[row]}"
     raise Problem("labels", found, expected=expected, row=_number(row, numbers), hint=hint)
+
+
+def check_targets(labels: Array) -> None:
+    """Raise Problem if floating-point labels could be classes, so that a regression must be named as the task.
+
+    They could be if there are only two values, -1 and 1 or any two in at least ten rows, or if every row of several
+    columns sums to 1.
+    """
+    if 0 in labels.shape or is_traced(labels):
+        return
+    values = to_numpy(labels)
+    low, high = values.min(), values.max()
+    two = abs(low) == abs(high) == 1 or (low != high and len(values) >= SURE)
+    if two and ((values == low) | (values == high)).all():
+        found, way = f"only the values {low:g} and {high:g}", "give 0 and 1 for a binary classifier or several labels"
+    elif values.ndim == 2 and has_probabilities(values, 1e-3):
+        found, way = "rows that sum to 1", "give labels.argmax(1) if they are smoothed classes"
+    else:
+        return
+    raise Problem("labels", found, hint=f"{way}; for the targets of a regression pass task='numbers'")
 
 
 def as_classes(labels: Array, columns: int) -> Array:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -42,34 +41,26 @@ ELASTIC_NODES = (2, 3, 4)
 _UPPER = {name: math.inf if name in ("gaussian-noise", "blur") else 1.0 for name in PERTURBATIONS}
 
 
-def perturb(images: Tensor, name: str, intensity: float, seed: int = 0, *, first: int = 0) -> Tensor:
+def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
     """Apply one perturbation to all images; shape, dtype and device are kept, values stay in [0, 1].
-
-    Random numbers depend on `seed` and the index of the image, not on the batch.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
         intensity: In the unit of the perturbation; see the table at the top of this module.
         seed: The seed of the noise, the positions of the cut-outs and the displacements.
-        first: The index of the first image, so that batches give the same result as the whole set.
     """
     if name not in PERTURBATIONS:
         raise ValueError(f"unknown perturbation {name!r}; choose one of {', '.join(PERTURBATIONS)}")
     check_images(images)
     if not 0 <= intensity <= _UPPER[name] or not math.isfinite(intensity):
         raise ValueError(f"{name}: expected an intensity from 0 to {_UPPER[name]}, got {intensity}")
-    if intensity == 0 or len(images) == 0:
-        return images.clone()
-    computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
-    random = _by_number(computed, name, intensity, seed, first)
-    strength = torch.full((len(images),), intensity, dtype=_wide(images), device=images.device)
-    return _perturbed(computed, name, strength, random).to(images.dtype)
+    kinds = torch.full((len(images),), list(PERTURBATIONS).index(name))
+    intensities = torch.full((len(images),), float(intensity), dtype=_wide(images), device=images.device)
+    return perturb_batch(images, kinds, intensities, torch.Generator(images.device).manual_seed(seed))
 
 
-def perturb_batch(
-    images: Tensor, kinds: Tensor | Sequence[str], intensities: Tensor, generator: torch.Generator
-) -> Tensor:
+def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator: torch.Generator) -> Tensor:
     """Perturb every image differently; shape, dtype and device are kept, values stay in [0, 1].
 
     Images of one kind are processed together, on their device. Values are clipped, but not
@@ -77,27 +68,18 @@ def perturb_batch(
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
-        kinds: One kind per image: names, or indices into `PERTURBATIONS`; -1 leaves an image unchanged.
+        kinds: `(N,)`, indices into `PERTURBATIONS`; -1 leaves an image unchanged.
         intensities: `(N,)`, one per image, in the unit of its kind; 0 leaves an image unchanged.
         generator: The random generator, on the device of the images.
     """
-    names = tuple(PERTURBATIONS)
-    if not isinstance(kinds, Tensor):
-        unknown = sorted(set(kinds) - set(names))
-        if unknown:
-            raise ValueError(f"kinds: unknown perturbation {unknown[0]!r}; choose from {', '.join(names)}")
-        kinds = torch.tensor([names.index(kind) for kind in kinds], dtype=torch.int64)
     if kinds.shape != (len(images),) or intensities.shape != (len(images),):
-        raise ValueError(
-            f"kinds and intensities: expected one per image, {len(images)}, "
-            f"got shapes {tuple(kinds.shape)} and {tuple(intensities.shape)}"
-        )
+        found = f"shapes {tuple(kinds.shape)} and {tuple(intensities.shape)}"
+        raise ValueError(f"kinds and intensities: expected one per image, {len(images)}, got {found}")
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
-    kinds = kinds.to(images.device)
     intensities = intensities.to(images.device, _wide(images))
-    kinds = torch.where(intensities == 0, -1, kinds)
+    kinds = torch.where(intensities == 0, -1, kinds.to(images.device))
     result = computed.clone()
-    for number, name in enumerate(names):
+    for number, name in enumerate(PERTURBATIONS):
         rows = torch.nonzero(kinds == number)[:, 0]
         if len(rows):
             chosen = computed[rows]
@@ -175,23 +157,6 @@ def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> T
     else:
         result = _bend(images, amount, random)
     return result.clamp(0, 1)
-
-
-def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: int) -> Tensor:
-    """Return the random numbers that `_perturbed` needs, from the seed and the index of each image."""
-    count, _, height, width = images.shape
-    generators = (np.random.default_rng([seed, first + index]) for index in range(count))
-    if name == "cut-out":
-        free = [size - round(size * intensity) + 1 for size in (height, width)]
-        places = [[(generator.integers(size) + 0.5) / size for size in free] for generator in generators]
-        return torch.tensor(places, dtype=_wide(images), device=images.device).T
-    if name not in ("gaussian-noise", "elastic"):
-        return images.new_empty(0)
-    grids = sum(2 * nodes**2 for nodes in ELASTIC_NODES)
-    numbers = np.empty((count, grids) if name == "elastic" else images.shape, dtype=np.float32)
-    for generator, row in zip(generators, numbers, strict=True):
-        generator.standard_normal(dtype=np.float32, out=row)
-    return torch.from_numpy(numbers).to(dtype=images.dtype, device=images.device)
 
 
 def _wide(values: Tensor) -> torch.dtype:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -158,14 +159,15 @@ class Pixels(Task):
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
         """Return random labelled pixels; their positions are drawn once for all tiles of a batch."""
-        device, tile = part.logits.device, _tile(part)
+        device, tile = part.logits.device, part.tile
         if tile.core[0].start == tile.core[1].start == 0:
             draw.held = _draw(self.counted(part, labels), self.per_image, draw.generator)
         images, down, across = (axis.to(device) for axis in draw.held)
         rows, columns = tile.core
         inside = (down >= rows.start) & (down < rows.stop) & (across >= columns.start) & (across < columns.stop)
         images, down, across = images[inside], down[inside], across[inside]
-        logits = _single(part.logits[images, :, down - rows.start, across - columns.start])
+        logits = part.logits[images, :, down - rows.start, across - columns.start]
+        logits = logits.float() if logits.element_size() < 4 else logits
         if not bool(logits.isfinite().all()):
             self.check_finite(part)
         features = _features(part)
@@ -182,24 +184,20 @@ class Pixels(Task):
         import torch
 
         count, classes, height, width = part.logits.shape
-        features, tile = _features(part), _tile(part)
+        features, tile = _features(part), part.tile
         numbers = width * (classes + (0 if features is None else features.shape[1]))
         most = BLOCK if part.logits.device.type == "cpu" else 16 * BLOCK
-        images = max(1, most // (numbers * height))
-        rows = height if images > 1 else max(1, most // numbers)
         top, left = tile.core[0].start, tile.core[1].start
-        for image in range(0, count, images):
-            for row in range(0, height, rows):
-                here = slice(image, image + images), slice(row, min(row + rows, height))
-                found = None
-                if features is not None:
-                    down = torch.arange(top + here[1].start, top + here[1].stop, device=features.device)
-                    across = torch.arange(left, left + width, device=features.device)
-                    picked = features[here[0]].index_select(2, _near(down, tile, features, 0))
-                    found = _flat(picked.index_select(3, _near(across, tile, features, 1))).float()
-                index = here[0], slice(top + here[1].start, top + here[1].stop), slice(left, left + width)
-                logits = _single(_flat(part.logits[here[0], :, here[1]]))
-                yield index, Outputs.unchecked(logits, features=found, task=self.name)
+        for image, row in product(range(count), range(0, height, rows := max(1, most // numbers))):
+            last = min(row + rows, height)
+            index = image, slice(top + row, top + last), slice(left, left + width)
+            logits, found = part.logits[image, :, row:last].flatten(1).T, None
+            if features is not None:
+                down, across = (torch.arange(side.start, side.stop, device=features.device) for side in index[1:])
+                found = features[image][:, _near(down, tile, features, 0)][:, :, _near(across, tile, features, 1)]
+                found = found.flatten(1).T.float()
+            logits = logits.float() if logits.element_size() < 4 else logits
+            yield index, Outputs.unchecked(logits, features=found, task=self.name)
 
     def counted(self, part: Part, labels: Array | None) -> Array:
         """Return a mask of pixels whose label is not ignored; all pixels if there are no labels."""
@@ -224,7 +222,7 @@ class Pixels(Task):
         return columns
 
     def _position(self, part: Part, index: Sequence[int]) -> str:
-        rows, columns = _tile(part).core
+        rows, columns = part.tile.core
         return f" at row {rows.start + index[1]}, column {columns.start + index[2]} of the image"
 
     def _labelled(self, labels: Tensor, classes: int) -> Tensor:
@@ -238,15 +236,14 @@ class Pixels(Task):
         return output[0], height, width
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Return the pixels.
+        """Return the pixels, or `most` random ones.
 
         Raises:
             Problem: No pixel has a label.
         """
-        del numbers, most, seed
         if not len(outputs):
             raise Problem("labels", "none", expected="at least one pixel with a label")
-        return outputs
+        return super().finished(outputs, numbers, most, seed)
 
     def _part(self, found: Pass, batch: Batch, tile: Tile | None) -> Part:
         logits = self.arranged(found.logits)
@@ -258,7 +255,8 @@ class Pixels(Task):
                 hint="let the model return logits.permute(0, 3, 1, 2)",
             )  # fmt: skip
         if tile is None:
-            return Part(batch, logits, found.features)
+            whole = slice(0, logits.shape[2]), slice(0, logits.shape[3])
+            return Part(batch, logits, found.features, Tile(whole, whole))
         seen = tuple(side.stop - side.start for side in tile.seen)
         if tuple(logits.shape[2:]) != seen:
             raise Problem(
@@ -297,13 +295,6 @@ def _draw(labelled: Tensor, per_image: int, generator: Any) -> tuple[Tensor, Ten
     return images, found // labelled.shape[2], found % labelled.shape[2]
 
 
-def _tile(part: Part) -> Tile:
-    if part.tile is not None:
-        return part.tile
-    whole = slice(0, part.logits.shape[2]), slice(0, part.logits.shape[3])
-    return Tile(whole, whole)
-
-
 def _features(part: Part) -> Tensor | None:
     """Return the feature map (N, D, h, w) of the whole tile."""
     values = part.features.get("features")
@@ -321,14 +312,6 @@ def _near(positions: Tensor, tile: Tile, features: Tensor, axis: int) -> Tensor:
     return (positions - seen.start) * features.shape[2 + axis] // (seen.stop - seen.start)
 
 
-def _flat(values: Tensor) -> Tensor:
-    return values.movedim(1, -1).reshape(-1, values.shape[1])
-
-
-def _single(values: Tensor) -> Tensor:
-    return values.float() if values.element_size() < 4 else values
-
-
 def _are_masks(labels: Tensor) -> bool:
     none, full = labels == 0, labels == 255
     return bool(none.any()) and bool(full.any()) and bool((none | full).all())
@@ -340,9 +323,8 @@ def cut(height: int, width: int, tile: int, overlap: int) -> Iterator[Tile]:
     Tiles begin at multiples of `tile - 2 * overlap`. A pixel in the core of a tile is at least `overlap` pixels away
     from every edge of the tile that is not an edge of the image.
     """
-    for rows in _line(height, tile, overlap):
-        for columns in _line(width, tile, overlap):
-            yield Tile((rows[0], columns[0]), (rows[1], columns[1]))
+    for rows, columns in product(_line(height, tile, overlap), _line(width, tile, overlap)):
+        yield Tile((rows[0], columns[0]), (rows[1], columns[1]))
 
 
 def _line(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from qipf.tasks.perturb import Perturb, Perturber
-    from qipf.tasks.pixels import Tile
 
 
 class Part(NamedTuple):
@@ -33,14 +32,14 @@ class Part(NamedTuple):
         batch: The batch.
         logits: The logits, in the shape that the task expects.
         features: The features, by the keys of the readings.
-        tile: For pixels, the tile of the logits.
+        tile: For pixels, the `Tile` of the logits.
         chosen: For tokens, those that count; chosen before the pass so that a GPU does not wait.
     """
 
     batch: Batch
     logits: Array
     features: Mapping[str, Array]
-    tile: Tile | None = None
+    tile: Any = None
     chosen: Any = None
 
 
@@ -183,9 +182,11 @@ class Task(ABC):
         return ""
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Check collected rows and return them, or a sample of at most `most`."""
-        del numbers, most, seed
-        return outputs
+        """Check collected rows and return them, or `most` random ones in order if the task is `whole`."""
+        del numbers
+        if most is None or not self.whole or len(outputs) <= most:
+            return outputs
+        return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
 
     def perturber(self, generator: Any, own: Sequence[Perturb], *, builtin: bool = True) -> Perturber:
         """Return a perturber of inputs that preserves labels."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FEW_IDS = 0.5
-"""The minimum fraction of labels that equal the ids at their positions; typos leave it well above."""
+"""The minimum fraction of labels that equal the ids at their positions, unless all do; typos leave it well above."""
 LOOK = 64
 """Rows of logits checked for probabilities."""
 MASKED = -1e29
@@ -86,7 +86,7 @@ class Tokens(Task):
         """Return the task with `shift` set: True if the labels are the token ids, or if there are none.
 
         Raises:
-            Problem: The labels are not the token ids.
+            Problem: The labels are not the token ids, or could as well be those of the next position.
         """
         given = batch.labels
         if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
@@ -97,12 +97,17 @@ class Tokens(Task):
             known &= to_numpy(batch.mask) != 0
         if not known.any():
             return self
-        ids = (one for one in (*batch.args, *batch.kwargs.values()) if is_array(one) and one.shape == given.shape)
-        share = max((float((to_numpy(one) == labels)[known].mean()) for one in ids), default=0.0)
-        if share < FEW_IDS:
+        share = following = 0.0
+        for one in (*batch.args, *batch.kwargs.values()):
+            if is_array(one) and one.shape == given.shape:
+                ids = to_numpy(one)
+                share = max(share, float((ids == labels)[known].mean()))
+                after = (ids[:, 1:] == labels[:, :-1])[known[:, :-1]]
+                following = max(following, float(after.mean()) if after.size else 0.0)
+        if share < 1 and (share < FEW_IDS or share <= following):
             raise Problem(
-                "shift", f"{share:.0%} of the labels equal the token id at their position",
-                hint="give the task shift=False if each label is about its own token, shift=True if about the next",
+                "shift", f"{share:.0%} of the labels equal the id at their position, {following:.0%} the next id",
+                hint="give the task shift=False if a label is about its own position, True if about the next",
             )  # fmt: skip
         return replace(self, shift=True)
 
@@ -218,9 +223,7 @@ class Tokens(Task):
         if bool(bad.any()):
             first = int(bad.int().argmax())
             self._raise_not_finite(int(numbers[int(groups[first])]), int(positions[first]))
-        if most is None or len(outputs) <= most:
-            return outputs
-        return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
+        return super().finished(outputs, numbers, most, seed)
 
     def question(self, outputs: Outputs) -> Outputs:
         """Return binary outputs for the correctness of each predicted token.
