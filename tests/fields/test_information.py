@@ -5,7 +5,6 @@ import tracemalloc
 
 import array_api_strict
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch

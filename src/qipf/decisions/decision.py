@@ -202,7 +202,6 @@ class Decision(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build a decision from its `state`."""
         facts = state.facts
         promise = dataclasses.replace(Promise.parse(facts["promise"], facts["confidence"]), limit=float(facts["limit"]))
         result = cls(promise, seed=int(facts["seed"]))

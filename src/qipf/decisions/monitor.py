@@ -369,7 +369,6 @@ class Monitor(Attachment):
             raise ValueError(f"{path}: {error}; the file was made up or damaged") from error
 
     def state(self) -> Fitted:
-        """Return the settings, the reference and the counts."""
         arrays, facts = self.test.state()
         chance = self.probability.state()
         tensors = {f"test_{name}": value for name, value in arrays.items()}
@@ -384,7 +383,6 @@ class Monitor(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build a monitor from its `state`."""
         tensors, facts = state.tensors, state.facts
         result = cls(**facts["settings"])
         result._test = SequentialTest.from_state(saving.with_prefix(tensors, "test_"), facts["test"])
