@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import special
-from worlds import World
+from worlds import World, classified
 
 from qipf.decisions import decision, sets, threshold, two_sample
 from qipf.decisions.decision import Decision
@@ -132,17 +132,6 @@ def test_a_share_is_accepted_on_average_and_intervals_cover(step: float) -> None
     assert share >= 0.8 - 0.003
     assert missed <= bar(LEVEL)
     assert step or share_missed <= bar(LEVEL)  # with ties more is accepted, as the documentation says
-
-
-CLASSES = 5
-
-
-def classified(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities that are too sure, and labels from what they should be; class 4 is rare and hard."""
-    logits = rng.standard_normal((count, CLASSES)) * 1.5 - np.array([0, 0, 0, 0, 2.0])
-    true = special.softmax(logits, axis=1)
-    labels = (rng.random((count, 1)) > np.cumsum(true, axis=1)).sum(axis=1).clip(max=CLASSES - 1)
-    return special.softmax(3 * logits, axis=1), labels
 
 
 def coverage(method: Any, promised: float) -> tuple[float, float]:
