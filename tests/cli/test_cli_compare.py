@@ -236,7 +236,7 @@ return {
         ([CLASSES, "data.npz", "--shifted", "clean=data.npz"], "is taken", 2),
         ([CLASSES, "data.npz", "--shifted", "a=gone.npz"], "--shifted: there is no file", 1),
         ([CLASSES, "data.npz", "--shifted", "a=bare.npz"], "has no labels", 1),
-        ([CLASSES, "data.npz", "--shifted", "a=narrow.npz"], "expected rows of the shape in DATA", 1),
+        ([CLASSES, "data.npz", "--shifted", "a=narrow.npz"], "--shifted: a: batch 0: the model failed", 1),
         ([CLASSES, "data.npz", "--shift", "rain"], "there is no 'rain'", 2),
         ([CLASSES, "data.npz", "--shift", "typos:much"], "NAME:INTENSITY", 2),
         ([CLASSES, "data.npz", "--shift", "typos:9"], "severity from 1 to 5", 2),

@@ -36,6 +36,7 @@ def test_every_command_has_help_with_an_example_to_copy(command, capsys, monkeyp
     examples = re.findall(rf"^ +((?:QIPF_DATA=\S+ )?qipf {command}\b.*)$", written, re.MULTILINE)
     assert command == "demo" or examples
     assert all(f" {example} " in f"{text} " for example in examples)  # not broken into two lines
+    assert ("executed" in text) == (command in ("fit", "score", "compare", "inspect"))  # a warning, or that it is not
 
 
 def test_there_are_at_most_70_options():

@@ -16,7 +16,6 @@ from qipf.decisions.comparison import (
     recommended,
 )
 from qipf.metrics import aurc, pr_auc, roc_auc
-from qipf.metrics.ranking import accuracy_at, risk_curve
 
 
 def draw(rng: np.random.Generator, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -24,14 +23,6 @@ def draw(rng: np.random.Generator, count: int) -> tuple[dict[str, np.ndarray], n
     correct = rng.random(count) >= chance
     scores = {"softmax-response": chance + 0.2 * rng.random(count), "useless": rng.random(count), "best": chance}
     return scores, correct
-
-
-def test_accuracy_at_a_coverage_by_hand() -> None:
-    correct = np.array([1, 1, 1, 0, 1, 0, 1, 1, 0, 0], dtype=bool)
-    assert accuracy_at(np.arange(10.0), correct, 0.5) == 0.8
-    assert accuracy_at(np.arange(10.0), correct, 1.0) == 0.6
-    tied = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2, 2.0])  # three correct, then two of four, half of which are correct
-    assert accuracy_at(tied, correct, 0.5) == pytest.approx((3 + 2 * 0.5) / 5)
 
 
 def test_rows_are_measured_and_sorted(rng) -> None:
@@ -109,19 +100,6 @@ def test_another_score_replaces_the_recommended_one_only_beyond_chance() -> None
     scores = {BASE: base, PRIMARY: base + 0.5 * ~correct, "equal": base + 0.52 * ~correct}
     assert recommended(compare(scores, correct)) == PRIMARY
     assert recommended(compare({**scores, "better": base + 4.0 * ~correct}, correct)) == "better"
-
-
-def test_curves_are_what_counting_gives(rng) -> None:
-    scores, correct = np.round(rng.random(230), 1), rng.random(230) > 0.3
-    shares, risks = risk_curve(scores, correct, points=40)
-    assert shares[0] == pytest.approx(12 / 230)  # 5 %, rounded up
-    assert shares[-1] == 1
-    assert risks[-1] == pytest.approx(1 - correct.mean())
-    orders = [np.lexsort((rng.random(230), scores)) for _ in range(2000)]  # ties in random order
-    for share, risk in zip(shares[::8], risks[::8], strict=True):
-        count = round(share * 230)
-        assert risk == pytest.approx(np.mean([~correct[order[:count]] for order in orders]), abs=0.01)
-        assert risk == pytest.approx(1 - accuracy_at(scores, correct, share), abs=1e-12)
 
 
 def test_groups_are_resampled_as_a_whole() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
+from worlds import CLASSES, classified
 
 import qipf
 from qipf import Intervals, Outputs, ResidualScale
@@ -17,21 +18,11 @@ from qipf.decisions.threshold import Unsupported
 from qipf.scores import Entropy
 from qipf.scores.saving import load
 
-CLASSES = 5
-
-
-def draw(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities that are too sure, and labels from what they should be; class 4 is rare and hard."""
-    logits = rng.standard_normal((count, CLASSES)) * 1.5 - np.array([0, 0, 0, 0, 2.0])
-    true = softmax(logits, axis=1)
-    labels = (rng.random((count, 1)) > np.cumsum(true, axis=1)).sum(axis=1).clip(max=CLASSES - 1)
-    return softmax(3 * logits, axis=1), labels
-
 
 def test_coverage_within_each_class_on_request() -> None:
     rng = np.random.default_rng(1)
-    p, y = draw(rng, 20_000)
-    new, truth = draw(rng, 20_000)
+    p, y = classified(rng, 20_000)
+    new, truth = classified(rng, 20_000)
     inside = PredictionSets(0.9).fit(p, y)(new)[np.arange(20_000), truth]
     assert inside[truth == 4].mean() < 0.8
     inside = PredictionSets(0.9, per_class=True).fit(p, y)(new)[np.arange(20_000), truth]
@@ -51,14 +42,14 @@ def test_sets_by_hand() -> None:
 
 
 def test_too_few_examples_are_refused_with_the_number_needed() -> None:
-    p, y = draw(np.random.default_rng(0), 18)
+    p, y = classified(np.random.default_rng(0), 18)
     with pytest.raises(Unsupported, match="19") as refused:
         PredictionSets(0.95).fit(p, y)
     assert refused.value.needed == 19
-    p, y = draw(np.random.default_rng(0), 19)
+    p, y = classified(np.random.default_rng(0), 19)
     PredictionSets(0.95).fit(p, y)
     with pytest.raises(Unsupported, match="class"):
-        PredictionSets(0.9, per_class=True).fit(*draw(np.random.default_rng(0), 60))
+        PredictionSets(0.9, per_class=True).fit(*classified(np.random.default_rng(0), 60))
     with pytest.raises(Unsupported):
         PredictionSets(0.9).fit(p[:0], y[:0])
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import special
-from worlds import World
+from worlds import World, classified
 
 from qipf.decisions import decision, sets, threshold, two_sample
 from qipf.decisions.decision import Decision
@@ -134,17 +134,6 @@ def test_a_share_is_accepted_on_average_and_intervals_cover(step: float) -> None
     assert step or share_missed <= bar(LEVEL)  # with ties more is accepted, as the documentation says
 
 
-CLASSES = 5
-
-
-def classified(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities that are too sure, and labels from what they should be; class 4 is rare and hard."""
-    logits = rng.standard_normal((count, CLASSES)) * 1.5 - np.array([0, 0, 0, 0, 2.0])
-    true = special.softmax(logits, axis=1)
-    labels = (rng.random((count, 1)) > np.cumsum(true, axis=1)).sum(axis=1).clip(max=CLASSES - 1)
-    return special.softmax(3 * logits, axis=1), labels
-
-
 def coverage(method: Any, promised: float) -> tuple[float, float]:
     """The mean coverage of sets, and three standard errors of it."""
     rng, held = np.random.default_rng(0), np.zeros(DRAWS)
@@ -224,15 +213,15 @@ def one_error_less(errors: Any, count: Any, limit: float) -> np.ndarray:
 
 
 def proof_part_proposes(
-    scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0
-) -> threshold.ProvenThreshold:
+    scores: np.ndarray, losses: np.ndarray, limit: float, confidence: float, *, seed: int = 0
+) -> tuple[float, None]:
     """The largest of all thresholds that passes its test on the data that proposed it."""
     tried = np.quantile(scores, np.linspace(0.05, 1, 60))
-    tests = threshold._tests(scores, losses, tried, level, exact=exact)
-    good = [value for value, test in zip(tried, tests, strict=True) if test(limit) <= level]
-    if not good:
-        raise Unsupported("none", 0)
-    return threshold.ProvenThreshold(float(good[-1]), limit, np.arange(scores.size))
+    below = [losses[scores <= value] for value in tried]
+    good = [right_p(one.sum(), one.size, limit) <= 1 - confidence for one in below]
+    if not any(good):
+        raise Unsupported("none", "")
+    return float(tried[good][-1]), None
 
 
 def normal_p(losses: np.ndarray, limit: float, level: float) -> float:
@@ -243,12 +232,8 @@ def normal_p(losses: np.ndarray, limit: float, level: float) -> float:
 ranks = SequentialTest._ranks
 
 
-def narrower(errors: int, count: int, confidence: float) -> tuple[float, float]:
-    return threshold.error_interval(errors, count, 1 - 2 * (1 - confidence))
-
-
-def narrower_share(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    return threshold.rank_interval(rank, count, 1 - 2 * (1 - confidence))
+def narrower(interval: Callable[..., tuple[float, float]]) -> Callable[..., tuple[float, float]]:
+    return lambda number, count, confidence: interval(number, count, 1 - 2 * (1 - confidence))
 
 
 def without_the_new_one(self: PredictionSets, scores: np.ndarray, which: str) -> float:
@@ -267,8 +252,8 @@ def own_score_left_out(self: SequentialTest, bins: np.ndarray) -> np.ndarray:
         (threshold, "binomial_p", one_error_less, errors_at_the_limit),
         (decision, "prove", proof_part_proposes, errors_at_any_threshold),
         (threshold, "loss_p", normal_p, losses_at_the_limit),
-        (decision, "error_interval", narrower, lambda: accepted_shares()[1]),
-        (decision, "rank_interval", narrower_share, lambda: accepted_shares()[2]),
+        (threshold, "error_interval", narrower(threshold.error_interval), lambda: accepted_shares()[1]),
+        (threshold, "rank_interval", narrower(threshold.rank_interval), lambda: accepted_shares()[2]),
         (SequentialTest, "_ranks", own_score_left_out, false_alarms),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 GRID = np.linspace(-8, 8, 160_001)
 MASS = np.exp(-(GRID**2) / 2) / np.sqrt(2 * np.pi) * (GRID[1] - GRID[0])
@@ -44,3 +44,14 @@ class World:
 
     def _rounded(self, u: np.ndarray) -> np.ndarray:
         return np.round(u / self.step) * self.step if self.step else u
+
+
+CLASSES = 5
+
+
+def classified(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities that are too sure, and labels from what they should be; class 4 is rare and hard."""
+    logits = rng.standard_normal((count, CLASSES)) * 1.5 - np.array([0, 0, 0, 0, 2.0])
+    true = softmax(logits, axis=1)
+    labels = (rng.random((count, 1)) > np.cumsum(true, axis=1)).sum(axis=1).clip(max=CLASSES - 1)
+    return softmax(3 * logits, axis=1), labels

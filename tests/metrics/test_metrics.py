@@ -14,6 +14,7 @@ from scipy import stats
 
 from qipf import metrics
 from qipf.metrics import METRICS, evaluate, summary
+from qipf.metrics.ranking import accuracy_at, risk_curve
 from qipf.metrics.summary import group_numbers, measure, resample_weights
 
 
@@ -108,6 +109,28 @@ def test_fpr_at_95_tpr_by_hand():
     correct = [0] * 20 + [1] * 3
     assert metrics.fpr_at_tpr(u, correct) == pytest.approx(1 / 3)
     assert metrics.fpr_at_tpr(u, correct, 1.0) == pytest.approx(2 / 3)
+
+
+def test_accuracy_at_a_coverage_by_hand():
+    correct = np.array([1, 1, 1, 0, 1, 0, 1, 1, 0, 0], dtype=bool)
+    assert accuracy_at(np.arange(10.0), correct, 0.5) == 0.8
+    assert accuracy_at(np.arange(10.0), correct, 1.0) == 0.6
+    tied = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2, 2.0])  # three correct, then two of four, half of which are correct
+    assert accuracy_at(tied, correct, 0.5) == pytest.approx((3 + 2 * 0.5) / 5)
+
+
+def test_curves_are_what_counting_gives():
+    rng = np.random.default_rng(0)
+    scores, correct = np.round(rng.random(230), 1), rng.random(230) > 0.3
+    shares, risks = risk_curve(scores, correct, points=40)
+    assert shares[0] == pytest.approx(12 / 230)  # 5 %, rounded up
+    assert shares[-1] == 1
+    assert risks[-1] == pytest.approx(1 - correct.mean())
+    orders = [np.lexsort((rng.random(230), scores)) for _ in range(2000)]  # ties in random order
+    for share, risk in zip(shares[::8], risks[::8], strict=True):
+        count = round(share * 230)
+        assert risk == pytest.approx(np.mean([~correct[order[:count]] for order in orders]), abs=0.01)
+        assert risk == pytest.approx(1 - accuracy_at(scores, correct, share), abs=1e-12)
 
 
 def test_adaptive_ece_by_hand():

@@ -72,7 +72,11 @@ def main(arguments: list[str] | None = None) -> int:
         except SystemExit:
             raise
         except BaseException as error:  # a panic in a Rust library is not an Exception
-            code = _fail(error, words, debug)
+            code, message = _explain(error, words)
+            if debug:
+                traceback.print_exception(error)
+            else:
+                print(f"qipf: {one_line(message)}", file=sys.stderr)
         finally:
             QUIET.reset(token)
     return stopped.code or code
@@ -83,15 +87,6 @@ def _run(words: list[str]) -> int:
     result = app(words, print_error=False, exit_on_error=False, result_action="return_value")
     sys.stdout.flush()
     return result if isinstance(result, int) else 0
-
-
-def _fail(error: BaseException, words: list[str], debug: bool) -> int:
-    code, message = _explain(error, words)
-    if debug:
-        traceback.print_exception(error)
-    else:
-        print(f"qipf: {one_line(message)}", file=sys.stderr)
-    return code
 
 
 def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
@@ -109,13 +104,9 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
     if isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error):
         return 1, str(error)
     details = f": {first_line(error)}" if str(error).strip() else ""
-    return 1, f"{type(error).__name__}{details}{_origin(error)} (--debug shows the details)"
-
-
-def _origin(error: BaseException) -> str:
-    """Return the line of third-party code that raised an error."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f", in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    for frame in traceback.extract_tb(error.__traceback__)[-1:]:
+        details += f", in {Path(frame.filename).name}, line {frame.lineno}"
+    return 1, f"{type(error).__name__}{details} (--debug shows the details)"
 
 
 def _wrong_use(error: Any, words: list[str]) -> str:
@@ -168,7 +159,7 @@ def session(debug: bool = False) -> Iterator[Stopped]:
             stream.reconfigure(errors="backslashreplace")
     show, factory = warnings.showwarning, logging.getLogRecordFactory()
     if not debug:
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda text, *_, **__: print(f"warning: {one_line(text)}", file=sys.stderr)
         logging.setLogRecordFactory(lambda *given, **named: _without_traceback(factory(*given, **named)))
     try:
         yield stopped
@@ -177,10 +168,6 @@ def session(debug: bool = False) -> Iterator[Stopped]:
         logging.setLogRecordFactory(factory)
         for number, before in kept.items():
             signal.signal(number, before)
-
-
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    print(f"warning: {one_line(message)}", file=sys.stderr)
 
 
 def _without_traceback(record: logging.LogRecord) -> logging.LogRecord:

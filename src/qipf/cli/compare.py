@@ -261,10 +261,9 @@ class _Scores:
             raise InputError(f"{where}: {error}") from None
 
     def more(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return what the comparison reports of scores alone."""
-        return {
-            "scores": found, "correct": to_numpy(self.live.correct), "at_chance": compared.at_chance(self.live),
-        }  # fmt: skip
+        """Return what the comparison reports of scores or of scales alone."""
+        right = to_numpy(self.live.correct)
+        return {"scores": found, "correct": right, "at_chance": compared.at_chance(self.live)}
 
     def read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
         """Return the outputs of the model on data whose errors name the set; tokens and pixels are sampled."""
@@ -300,7 +299,6 @@ class _Scales(_Scores):
         return intervals(outputs), to_numpy(scorer(outputs))
 
     def judged(self, found: dict[str, Any], outputs: Outputs, where: str) -> list[compared.Compared]:
-        """Return the measures of the intervals of every scale."""
         ends, scores = ({name: one[part] for name, one in found.items()} for part in (0, 1))
         targets: Any = outputs.labels
         return compared.compare_intervals(
@@ -308,11 +306,9 @@ class _Scales(_Scores):
         )
 
     def more(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return what the comparison reports of intervals alone."""
         return {"coverage": self.coverage}
 
     def read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
-        """Return the outputs of the model on data as NumPy arrays."""
         return super().read(data, where, layers).numpy()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.text import printable
@@ -151,45 +151,38 @@ def counted(task: Task) -> str:
     return {"classes": "labelled examples", "labels": "labels"}.get(task.name, f"labelled {task.name}")
 
 
-class _Promised(NamedTuple):
-    """An unfitted decision or intervals; both are None without --promise."""
-
-    decision: Decision | None = None
-    intervals: Intervals | None = None
-
-
-def _read_promise(promise: str | None, confidence: float) -> _Promised:
+def _read_promise(promise: str | None, confidence: float) -> Decision | Intervals | None:
     if promise is None:
-        return _Promised()
+        return None
     if found := INSIDE.fullmatch(promise):
         share = float(found[2]) / (100 if found[3] else 1)
-        return _Promised(intervals=Intervals(share, joint=found[1] is not None))
+        return Intervals(share, joint=found[1] is not None)
     decision = Decision(promise, confidence=confidence)
     if decision.promise.kind == "loss":
         raise UserError(
             f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision takes; "
             f"promise error<={decision.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
         )
-    return _Promised(decision)
+    return decision
 
 
-def _check_promise(task: Task, promised: _Promised, calibrate: Path | None) -> None:
+def _check_promise(task: Task, promised: Decision | Intervals | None, calibrate: Path | None) -> None:
     """Raise if the task does not support the promise, before anything is fitted."""
     numbers = task.judged_by == "intervals"
-    if promised.decision is not None and numbers:
+    if isinstance(promised, Decision) and numbers:
         raise UserError('--promise: this one is about wrong classes; for the intervals of numbers, use "inside>=0.9"')
-    if promised.intervals is not None and not numbers:
+    if isinstance(promised, Intervals) and not numbers:
         raise UserError(f'--promise: this one is about intervals of numbers; for {task.name}, use "error<=0.01"')
     if calibrate is not None and not task.independent:
         why = f"{task.name} depend on each other, so no promise would hold"
         raise UserError(f"--calibrate: needs one prediction per example; {why}")
 
 
-def _learn(scorer: Scorer, outputs: Outputs, promised: _Promised, task: Task, path: Path) -> str:
+def _learn(scorer: Scorer, outputs: Outputs, promised: Decision | Intervals | None, task: Task, path: Path) -> str:
     """Fit the attachments of a scorer to held-out outputs, and return a description of them."""
     try:
         if task.judged_by == "intervals":
-            intervals = promised.intervals or Intervals()
+            intervals = promised if isinstance(promised, Intervals) else Intervals()
             scorer.attach(intervals.fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
             targets = "all targets of an example are" if intervals.joint else "each target is"
             return f"intervals: {targets} inside with probability {intervals.coverage:g}, from {len(outputs)} examples"
@@ -199,9 +192,9 @@ def _learn(scorer: Scorer, outputs: Outputs, promised: _Promised, task: Task, pa
         told = (
             f"probability of error: {calibrator.method}, from {len(outputs)} examples of {path}, {errors} of them wrong"
         )
-        if promised.decision is not None:
-            scorer.decision = promised.decision.fit_scorer(scorer, outputs)
-            told += f"\n{promised.decision.report()}"
+        if isinstance(promised, Decision):
+            scorer.decision = promised.fit_scorer(scorer, outputs)
+            told += f"\n{promised.report()}"
         if len(outputs) >= ENOUGH_TO_WATCH:
             scorer.attach(Monitor().fit_scorer(scorer, outputs))
     except Unsupported as problem:

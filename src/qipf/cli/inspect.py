@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from json import dumps
-from typing import Any
 
 import numpy as np
 
@@ -42,29 +41,26 @@ def inspect(file: str, /, *, json: bool = False) -> None:
         _onnx(path, json, output)
         return
     header, tensors = read(file)
-    shapes = {
-        key: {"shape": list(value.shape), "dtype": str(value.dtype), "bytes": value.nbytes}
-        for key, value in tensors.items()
-    }
     if json:
+        shapes = {
+            key: {"shape": list(value.shape), "dtype": str(value.dtype), "bytes": value.nbytes}
+            for key, value in tensors.items()
+        }
         print(dumps({**header, "tensors": shapes}, indent=2))
         return
     table = require("rich.table", extra="torch").Table(show_header=False, box=None, pad_edge=False)
     table.add_column()
     table.add_column(overflow="fold")
-    for key in ("scorer", "format", "checksum"):
-        table.add_row(key, printable(header[key]))
+    rows = {key: header[key] for key in ("scorer", "format", "checksum")}
     for group in ("settings", "facts", "attachments", "versions"):
         for key, value in header.get(group, {}).items():
-            parts = value if group == "attachments" and isinstance(value, dict) else {}
-            for name, part in parts.items():
-                table.add_row(printable(f"{group}.{key}.{name}"), printable(part))
-            if not parts:
-                table.add_row(printable(f"{group}.{key}"), printable(value))
-    for key, about in shapes.items():
-        table.add_row(
-            printable(f"tensors.{key}"), f"{tuple(about['shape'])} {about['dtype']}, {about['bytes']:,} bytes"
-        )
+            nested = group == "attachments" and isinstance(value, dict)
+            rows |= {f"{group}.{key}.{name}": part for name, part in value.items()} if nested else {}
+            rows |= {} if nested and value else {f"{group}.{key}": value}
+    for key, value in tensors.items():
+        rows[f"tensors.{key}"] = f"{value.shape} {value.dtype}, {value.nbytes:,} bytes"
+    for key, value in rows.items():
+        table.add_row(printable(key), printable(value))
     console = require("rich.console", extra="torch").Console(file=sys.stdout, highlight=False, markup=False)
     console.print(table)
     scorer = load(file)
@@ -72,8 +68,9 @@ def inspect(file: str, /, *, json: bool = False) -> None:
         print(f"\ndecision: {printable(scorer.decision.report())}")
     field = getattr(scorer, "field", None)
     if field is not None and field.dimension == 1:
-        y = np.linspace(-4.0, 4.0, WIDTH)
-        print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(scorer, y)}))
+        y, known = np.linspace(-4.0, 4.0, WIDTH), scorer._require_fitted()
+        uncertainty = scorer._modes(field, y, known.tensors.get("reference")).mean(axis=1)  # pyright: ignore
+        print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": uncertainty}))
 
 
 def _onnx(file: str, as_json: bool, output: str | None) -> None:
@@ -106,12 +103,6 @@ def _onnx(file: str, as_json: bool, output: str | None) -> None:
     print("tensors that --features takes (* all data passes through it):")
     for one in found["tensors"]:
         print(f"{'*' if one['all_data'] else ' '} {printable(one['name'])}  {printable(one['operator'])}")
-
-
-def _uncertainty(scorer: Any, y: np.ndarray) -> np.ndarray:
-    """Return the mean of the modes along the standardised coordinate."""
-    fitted = scorer.fitted
-    return scorer._modes(scorer.field, y, fitted.tensors.get("reference")).mean(axis=1)
 
 
 def plot(y: np.ndarray, curves: dict[str, np.ndarray], height: int = 6) -> str:

@@ -69,15 +69,13 @@ def read_task(text: str | None) -> Task | None:
     return make_task({"name": name.strip(), **read_settings([one for one in options.split(",") if one], "--task")})
 
 
-def open_main(path: Path, model: str | None, options: ModelOptions, *, several: bool = True) -> Data:
-    """Open DATA; `several` allows more than one label per example."""
+def open_main(
+    path: Path, model: str | None, options: ModelOptions, *, labels: bool = True, several: bool = True
+) -> Data:
+    """Open DATA; with the file of --labels if `labels`, and if `several`, with any number of labels per example."""
     check_at_least("--batch-size", options.batch_size, 1)
-    return _opened(path, options.labels, model, options, several)
-
-
-def _opened(path: Path, labels: Path | None, model: str | None, options: ModelOptions, several: bool) -> Data:
     runs = model is not None and not model.endswith(WEIGHT_FILES)
-    data = open_data(path, labels, named=runs, several=several)
+    data = open_data(path, options.labels if labels else None, named=runs, several=several)
     found, first = data.labels, options.labels_from
     if first and found is not None:
         if data.files or found.dtype.kind not in "iu" or found.size != len(found):
@@ -96,7 +94,7 @@ def open_other(
     With `data_path`, the path of DATA, the data must not be DATA or a copy of it.
     """
     with naming(data=flag, labels=flag):
-        found = _opened(path, None, model, options, True)
+        found = open_main(path, model, options, labels=False)
     if data.classes and found.classes and data.classes != found.classes:
         there, here = ", ".join(found.classes), ", ".join(data.classes)
         raise InputError(f"{flag}: {path} has the class subfolders {there}, and DATA has {here}; give the same")

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from qipf._common.errors import Problem, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.arguments import check_independent, check_outputs
-from qipf.decisions.threshold import Proof, conformal_rank, error_interval, prove, rank_interval
+from qipf.decisions.threshold import Proof, accept_share, prove
 from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
 from qipf.metrics.inputs import check, finite
 from qipf.scores.base import Attachment, Fitted
@@ -110,10 +111,8 @@ class Decision(Attachment):
             Unsupported: The data cannot support the promise; `needed` estimates the number of examples required.
         """
         scores, losses = self._inputs(uncertainty, correct, loss)
-        if self.promise.kind == "accept":
-            self._accept_share(scores, losses)
-        else:
-            self._bound_risk(scores, losses)
+        find = accept_share if self.promise.kind == "accept" else partial(prove, seed=self.seed)
+        self._threshold, self._proof = find(scores, losses, self.promise.limit, self.promise.confidence)
         few = some_rows(scores, MOST_SCORES, np.random.default_rng(self.seed))
         self._reference = {"scores": few}
         self.scorer = None
@@ -203,7 +202,6 @@ class Decision(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build a decision from its `state`."""
         facts = state.facts
         promise = dataclasses.replace(Promise.parse(facts["promise"], facts["confidence"]), limit=float(facts["limit"]))
         result = cls(promise, seed=int(facts["seed"]))
@@ -243,28 +241,6 @@ class Decision(Attachment):
         if losses.size and (losses.min() < 0 or losses.max() > 1):
             raise ValueError(f"loss: expected values from 0 to 1, got {losses.min():g} to {losses.max():g}; scale them")
         return scores, losses
-
-    def _accept_share(self, scores: np.ndarray, losses: np.ndarray) -> None:
-        share = self.promise.limit
-        rank = conformal_rank(scores.size, share, argument="promise")
-        order = np.argsort(scores, kind="stable")
-        self._threshold = float(scores[order[rank - 1]])
-        accepted, confidence = scores <= self._threshold, self.promise.confidence
-        count, errors = int(accepted.sum()), int(losses[accepted].sum())
-        # Given the score of this rank, the other accepted ones are independent draws, but this one is not.
-        risk = error_interval(errors - int(losses[order[rank - 1]]), count - 1, confidence)
-        shares = rank_interval(rank, scores.size, confidence)
-        self._proof = Proof(scores.size, count, errors, *risk, count / scores.size, *shares)
-
-    def _bound_risk(self, scores: np.ndarray, losses: np.ndarray) -> None:
-        exact = bool(np.isin(losses, (0.0, 1.0)).all())
-        level = 1 - self.promise.confidence
-        found = prove(scores, losses, self.promise.limit, level, exact=exact, seed=self.seed)
-        self._threshold = found.threshold
-        accepted = scores[found.rows] <= found.threshold
-        count, total = int(accepted.sum()), float(losses[found.rows][accepted].sum())
-        shares = error_interval(count, accepted.size, self.promise.confidence)
-        self._proof = Proof(accepted.size, count, total, 0.0, found.high, count / accepted.size, *shares)
 
 
 def round_down(threshold: float, dtype: str) -> float:

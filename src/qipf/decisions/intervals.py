@@ -97,12 +97,10 @@ class Intervals(Attachment):
         return Interval(*(end if isinstance(given, np.ndarray) else like(end, given) for end in ends))
 
     def state(self) -> Fitted:
-        """Return the settings and the factors."""
         return Fitted({"factors": self._learned(self._factors)}, {"coverage": self.coverage, "joint": self.joint})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build the intervals from their `state`."""
         result = cls(**state.facts)
         factors = np.asarray(state.tensors["factors"])
         if factors.ndim != 1 or factors.size == 0 or not (np.isfinite(factors).all() and (factors >= 0).all()):

@@ -33,6 +33,8 @@ PIECES = 50
 COLUMNS = ("rows", "estimate", "accepted", "evidence", "time")
 """Columns of the history: rows in a window, the sum of their accuracy estimates, the number accepted, and the log
 capital and the time at the end of the window (seconds since 1970, or NaN)."""
+COUNTS = ("rows", "accepted", "labelled", "labelled_correct")
+"""Numbers of live predictions that a monitor keeps."""
 EVIDENCE = {1e6: "overwhelming", 100.0: "strong", 10.0: "some", 3.0: "weak"}
 """Descriptions of the evidence of a change, by the smallest capital to which they apply."""
 ADVICE = {
@@ -305,7 +307,7 @@ class Monitor(Attachment):
         if other is self:
             raise ValueError("other: expected another Monitor, got the same one, whose predictions would count twice")
         self.test.merge(other.test)
-        for name in ("rows", "accepted", "labelled", "labelled_correct"):
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.classes = self.classes + other.classes
         self.sums = {name: values + other.sums[name] for name, values in self.sums.items()}
@@ -367,14 +369,13 @@ class Monitor(Attachment):
             raise ValueError(f"{path}: {error}; the file was made up or damaged") from error
 
     def state(self) -> Fitted:
-        """Return the settings, the reference and the counts."""
         arrays, facts = self.test.state()
         chance = self.probability.state()
         tensors = {f"test_{name}": value for name, value in arrays.items()}
         tensors |= {f"probability_{name}": value for name, value in chance.tensors.items()}
         tensors |= {"classes": self.classes, "reference_classes": self.reference_classes}
         tensors |= {"sums": np.stack([self.sums[name] for name in METHODS]), "history": self.history.state()}
-        counts = {name: getattr(self, name) for name in ("rows", "accepted", "labelled", "labelled_correct")}
+        counts = {name: getattr(self, name) for name in COUNTS}
         settings = {name: getattr(self, name) for name in ("false_alarm", "method", "seed")}
         told = {"settings": settings, "counts": counts, "facts": self.facts, "threshold": self.threshold}
         told["window"] = self.history.size
@@ -382,7 +383,6 @@ class Monitor(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build a monitor from its `state`."""
         tensors, facts = state.tensors, state.facts
         result = cls(**facts["settings"])
         result._test = SequentialTest.from_state(saving.with_prefix(tensors, "test_"), facts["test"])
@@ -393,7 +393,7 @@ class Monitor(Attachment):
         result.facts = {name: float(value) for name, value in facts["facts"].items()}
         result.reference_classes = np.asarray(tensors["reference_classes"])
         result._start()
-        for name in ("rows", "accepted", "labelled", "labelled_correct"):
+        for name in COUNTS:
             setattr(result, name, int(facts["counts"][name]))
         result.classes = np.asarray(tensors["classes"])
         result.sums = dict(zip(METHODS, np.array(tensors["sums"], dtype=np.float64), strict=True))

@@ -98,7 +98,6 @@ class ErrorProbability(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build the map from its `state`."""
         result = cls(state.facts.get("method"))  # pyright: ignore[reportArgumentType]
         names = _ARRAYS[result.method]
         if set(state.tensors) != set(names):

@@ -107,13 +107,11 @@ class PredictionSets(Attachment):
         return inside if isinstance(probabilities, np.ndarray) else like(inside, probabilities > 0)
 
     def state(self) -> Fitted:
-        """Return the settings and the thresholds."""
         names = ("coverage", "method", "per_class", "penalty", "free")
         return Fitted({"thresholds": self._learned(self._thresholds)}, {name: getattr(self, name) for name in names})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build the prediction sets from their `state`."""
         result = cls(**state.facts)
         thresholds = np.asarray(state.tensors["thresholds"])
         if thresholds.ndim != 1 or thresholds.size == 0 or not np.isfinite(thresholds).all():

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -80,53 +80,53 @@ class Proof:
     share_high: float
 
 
-class ProvenThreshold(NamedTuple):
-    """A proven threshold, the upper bound of its risk, and the rows of the proof."""
-
-    threshold: float
-    high: float
-    rows: np.ndarray
+def accept_share(scores: np.ndarray, losses: np.ndarray, share: float, confidence: float) -> tuple[float, Proof]:
+    """Return the threshold that on average accepts at least `share` of the traffic, and the counts behind it."""
+    rank = conformal_rank(scores.size, share, argument="promise")
+    last = np.argsort(scores, kind="stable")[rank - 1]
+    accepted = scores <= scores[last]
+    count, errors = int(accepted.sum()), int(losses[accepted].sum())
+    # Given the score of this rank, the other accepted ones are independent draws, but this one is not.
+    risk = error_interval(errors - int(losses[last]), count - 1, confidence)
+    shares = rank_interval(rank, scores.size, confidence)
+    return float(scores[last]), Proof(scores.size, count, errors, *risk, count / scores.size, *shares)
 
 
 def prove(
-    scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0
-) -> ProvenThreshold:
-    """Return the largest threshold that keeps the risk among accepted predictions below `limit`.
+    scores: np.ndarray, losses: np.ndarray, limit: float, confidence: float, *, seed: int = 0
+) -> tuple[float, Proof]:
+    """Return the largest threshold that keeps the risk among accepted predictions below `limit`, and its proof.
 
     Args:
         scores: (N,) finite numbers.
-        losses: (N,) in [0, 1].
+        losses: (N,) in [0, 1]; if all are 0 or 1, the test is exact.
         limit: The limit of the mean loss of accepted predictions.
-        level: The probability that the promise fails.
-        exact: True if all losses are 0 or 1, which allows an exact test.
+        confidence: The probability that the promise holds.
         seed: The seed of the split into the design and the proof part.
 
     Raises:
         Unsupported: No threshold can be proven.
     """
-    order = np.random.default_rng(seed).permutation(scores.size)
-    design, rows = np.sort(order[: int(DESIGN * scores.size)]), np.sort(order[int(DESIGN * scores.size) :])
+    level, exact = 1 - confidence, bool(np.isin(losses, (0.0, 1.0)).all())
+    order, size = np.random.default_rng(seed).permutation(scores.size), int(DESIGN * scores.size)
+    design, rows = np.sort(order[:size]), np.sort(order[size:])
     thresholds = _sequence(scores[design], losses[design], limit, rows.size, exact=exact)
-    tests = _tests(scores[rows], losses[rows], thresholds, level, exact=exact)
-    kept = 0
-    while kept < thresholds.size and tests[kept](limit) <= level:
-        kept += 1
+    u, loss = scores[rows], losses[rows]
+
+    def p_value(threshold: float, limit: float) -> float:
+        """Return the p-value of "the risk of accepted predictions exceeds `limit`"."""
+        below = loss[u <= threshold]
+        return float(binomial_p(below.sum(), below.size, limit)) if exact else loss_p(below, limit, level)
+
+    kept = next((k for k, value in enumerate(thresholds) if not p_value(value, limit) <= level), thresholds.size)
     if kept == 0:
         raise _unsupported(scores, losses, limit, level)
-    high = largest_not_rejected(tests[kept - 1], level)
-    return ProvenThreshold(float(thresholds[kept - 1]), min(limit, high), rows)
-
-
-def _tests(
-    scores: np.ndarray, losses: np.ndarray, thresholds: np.ndarray, level: float, *, exact: bool
-) -> list[Callable[[float], float | np.ndarray]]:
-    """Return one function per threshold: the p-value of "the risk of accepted predictions exceeds a limit"."""
-    if not exact:
-        return [lambda limit, t=t: loss_p(losses[scores <= t], limit, level) for t in thresholds]
-    order = np.argsort(scores, kind="stable")
-    counts = np.searchsorted(scores[order], thresholds, side="right")
-    totals = np.concatenate([[0.0], np.cumsum(losses[order])])[counts]
-    return [partial(binomial_p, total, count) for total, count in zip(totals, counts, strict=True)]
+    threshold = float(thresholds[kept - 1])
+    high = min(limit, largest_not_rejected(partial(p_value, threshold), level))
+    accepted = u <= threshold
+    count = int(accepted.sum())
+    shares = error_interval(count, rows.size, confidence)
+    return threshold, Proof(rows.size, count, float(loss[accepted].sum()), 0.0, high, count / rows.size, *shares)
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
@@ -244,7 +244,7 @@ def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, floa
     return float(low), float(high)
 
 
-def largest_not_rejected(p_value: Callable[[float], float | np.ndarray], level: float) -> float:
+def largest_not_rejected(p_value: Callable[[float], float], level: float) -> float:
     """Return the largest limit in [0, 1] whose p-value exceeds `level`, an upper confidence bound, by bisection."""
     low, high = 0.0, 1.0
     for _ in range(60):

@@ -44,14 +44,14 @@ class Check:
 
 
 def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
-    """Compare scores by a Kolmogorov-Smirnov test, and matrices by the energy distance."""
+    """Compare scores by a Kolmogorov-Smirnov test (conservative with ties), and matrices by the energy distance."""
     check_probability("level", level)
     tests: dict[str, float] = {}
     for name in (name for name in reference if name in live):
         before, now = reference[name], live[name]
         if len(now) == 0 or len(before) == 0:
             raise ValueError(f"{name}: there is nothing to compare, {len(before)} held-out and {len(now)} live rows")
-        tests[name] = scores_p(before, now) if before.ndim == 1 else energy_p(before, now, seed)
+        tests[name] = _scores_p(before, now) if before.ndim == 1 else energy_p(before, now, seed)
     if not tests:
         raise ValueError(
             f"nothing to compare: the held-out data has {', '.join(reference)}, the live {', '.join(live)}"
@@ -60,13 +60,11 @@ def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level
     return Check(p_value > level, p_value, level, tests)
 
 
-def scores_p(before: np.ndarray, now: np.ndarray) -> float:
-    """Return the p-value of a two-sample Kolmogorov-Smirnov test; it is conservative if there are ties."""
+def _scores_p(before: np.ndarray, now: np.ndarray) -> float:
     from scipy import stats  # imported here because it takes longer to import than the rest of qipf
 
     method: Any = "exact" if max(len(before), len(now)) <= _EXACT else "asymp"
-    result: Any = stats.ks_2samp(before, now, method=method)
-    return float(result.pvalue)
+    return float(stats.ks_2samp(before, now, method=method).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: int = PERMUTATIONS) -> float:

@@ -1,15 +1,4 @@
-"""Statistics of several passes, accumulated one pass at a time.
-
-Let p_k be the class probabilities of pass k, m = mean_k p_k, c_mean = argmax m, and c_base the class that the base
-network (whose errors are to be detected) predicts. Every statistic is higher for less certain predictions:
-
-    std_of_mean_class             std_k p_k(c_mean): the authors' code for ensembles
-    std_of_base_class             std_k p_k(c_base): the paper (appendix F)
-    entropy_of_mean               -sum_c m_c log m_c: Lakshminarayanan et al. 2017, Maddox et al. 2019
-    contrast_of_base_class        log(1 - m(c_base)) - log m(c_base): the recommended score of an ensemble
-    mutual_information            entropy of m - mean_k entropy of p_k: Houlsby et al. 2011
-    minus_max_logit_of_one_pass   -max_c f_c(x; w), one draw of w per input: the authors' code for SVI and SVI-LL
-"""
+"""Statistics of several passes, accumulated one pass at a time."""
 
 from __future__ import annotations
 
@@ -22,19 +11,24 @@ from qipf.scores.coordinates import contrast
 
 
 class Summary(NamedTuple):
-    """Statistics of N inputs over the passes; see `qipf.predictive.summary` for the formulas.
+    """Statistics of N inputs over the passes.
+
+    p_k are the class probabilities of pass k, m is their mean, c_mean = argmax m, and c_base is the class that the base
+    network, whose errors are to be detected, predicts. All but the first three are higher for less certain predictions.
 
     Attributes:
         mean: Mean probabilities (N, C); mean outputs for regression.
         std: Standard deviation over the passes of every probability or output (N, C). It divides by the number of
             passes, as in the authors' code.
         predicted: The most probable class of the mean (N,). This and all following statistics are None for regression.
-        std_of_mean_class: Standard deviation of the probability of that class (N,).
-        std_of_base_class: Standard deviation of the probability of the base network's class (N,); None if not given.
-        entropy_of_mean: Entropy of the mean (N,), in nats.
-        contrast_of_base_class: Log odds of the mean against the base network's class (N,); None if not given.
-        mutual_information: Entropy of the mean minus the mean entropy of the passes (N,), in nats.
-        minus_max_logit_of_one_pass: Minus the largest logit of one Flipout pass (N,); None for methods other than SVI.
+        std_of_mean_class: std_k p_k(c_mean), (N,); the authors' code for ensembles.
+        std_of_base_class: std_k p_k(c_base), (N,); the paper (appendix F). None if the class was not given.
+        entropy_of_mean: -sum_c m_c log m_c, (N,); Lakshminarayanan et al. 2017, Maddox et al. 2019.
+        contrast_of_base_class: log(1 - m(c_base)) - log m(c_base), (N,); recommended for ensembles. None if the class
+            was not given.
+        mutual_information: The entropy of m minus the mean entropy of the p_k, (N,); Houlsby et al. 2011.
+        minus_max_logit_of_one_pass: -max_c f_c(x; w) with one draw of w per input, (N,); the authors' code for SVI and
+            SVI-LL. None for other methods.
     """
 
     mean: Tensor

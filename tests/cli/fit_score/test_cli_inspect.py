@@ -1,11 +1,10 @@
-"""`qipf inspect`, and the help of the commands for scorers."""
+"""`qipf inspect` shows what a file holds."""
 
 from __future__ import annotations
 
 import json
 
 import numpy as np
-import pytest
 from small_model import run
 
 from qipf.cli.inspect import plot
@@ -33,18 +32,3 @@ def test_plot_draws_the_curve() -> None:
     assert lines[1].endswith("| █ ")  # only the peak reaches the upper half
     assert lines[2].endswith("| ██")
     assert "4" in lines[1]
-
-
-@pytest.mark.parametrize(
-    ("command", "example", "warning"),
-    [
-        ("fit", "qipf fit net.pt2 train.npz --output net.qipf", "executed"),
-        ("score", "qipf score net.qipf new.npz --model net.pt2 --output scores.csv", "executed"),
-        ("inspect", "qipf inspect net.qipf --json", "Nothing in the file is executed"),
-    ],
-)
-def test_help_has_examples_and_says_what_runs_code(command, example, warning, capsys) -> None:
-    assert run(command, "--help") == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert example in text
-    assert warning in text

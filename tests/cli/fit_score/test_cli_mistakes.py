@@ -14,102 +14,77 @@ from small_model import run
 import qipf
 from qipf.scores import Entropy
 
-
-def test_data_that_does_not_fit_the_model_is_one_line(place, images, labels, capsys) -> None:
-    np.save("narrow.npy", images[:, :, :5])
-    Entropy().save("e.qipf")
-    np.save("y.npy", labels)
-    for words in (
-        ("fit", "builder_for_tests:build", "narrow.npy", "--labels", "y.npy", "-o", "a.qipf"),
-        ("fit", "builder_for_tests:build", "narrow.npy", "--scorer", "weight-qipf", "-o", "a.qipf"),
-        ("score", "e.qipf", "narrow.npy", "--model", "builder_for_tests:build", "-o", "a.csv"),
-    ):
-        assert run(*words, "--quiet") == 1
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1
-        assert lines[0].startswith("qipf: ")
-        assert "30" in lines[0]  # the width that came, of 36
-        assert not (place / words[-1]).exists()
-
-
-BAD_FILES = [
-    (("fit", "nothing.pt2", "xy.npz", "-o", "a.qipf"), "no file nothing.pt2"),
-    (("fit", "bad.pt2", "xy.npz", "-o", "a.qipf"), "not an exported program"),
-    (("fit", "no_such_module:build", "xy.npz", "-o", "a.qipf"), "cannot import"),
-    (("fit", "builder_for_tests:nothing", "xy.npz", "-o", "a.qipf"), "has no 'nothing'"),
-    (("fit", "builder_for_tests:number", "xy.npz", "-o", "a.qipf"), "something to call"),
-    (("fit", "builder_for_tests:unset", "xy.npz", "-o", "a.qipf"), "KeyError: 'config', in builder_for_tests.py, line"),
-    (("fit", "builder_for_tests:leave", "xy.npz", "-o", "a.qipf"), "failed with SystemExit"),
-    (("fit", "builder_for_tests:broken", "xy.npz", "-o", "a.qipf"), "torch.nn.Module"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "cut.safetensors"), "is damaged"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "junk.safetensors"), "is damaged"),
-    (("fit", "builder_for_tests:build", "cut.npz", "-o", "a.qipf"), "is damaged"),
-    (("fit", "builder_for_tests:build", "cut.npy", "-o", "a.qipf"), "cut.npy is damaged"),
-    (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
-    (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "Python objects"),
-    (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "pickled"),
-    (("fit", "builder_for_tests:build", "other.npz", "-o", "a.qipf"), "it holds a, b"),
-    (("fit", "builder_for_tests:build", "ragged.npz", "-o", "a.qipf"), "differ in length"),
-    (("fit", "builder_for_tests:build", "empty", "-o", "a.qipf"), "no images"),
-    (("fit", "builder_for_tests:build", "sizes", "-o", "a.qipf"), "one size"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "no/a.qipf"), "create it first"),
-    (("score", "nothing.qipf", "x.npy", "-o", "a.csv"), "no file nothing.qipf"),
-    (("score", "x.npy", "x.npy", "-o", "a.csv"), "not a file written by qipf"),
-    (("score", "e.qipf", "x.npy", "-o", "no/a.csv", "--model", "builder_for_tests:build"), "create it first"),
-    (("fit", "builder_for_tests:build", "table.csv", "-o", "a.qipf"), "pandas.read_csv('table.csv')"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--labels", "x.npy"), "has labels already"),
-    (("fit", "net.pt", "xy.npz", "-o", "a.qipf"), "torch.export.save"),
-    (("fit", "net.keras", "xy.npz", "-o", "a.qipf"), "model.weights.h5"),
-    (("fit", "model.keras", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), "safetensors.torch.save_file"),
-    (("fit", "w.safetensors", "xy.npz", "-o", "a.qipf"), "cannot be run"),
-    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf"), "cannot be run"),
-    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
-    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf"), "reads features"),
+CASES = [
+    (1, "narrow.npy --labels y.npy", "8x30"),
+    (1, "narrow.npy --scorer weight-qipf", "8x30"),
+    (1, "score e.qipf narrow.npy --model builder_for_tests:build -o a.csv", "8x30"),
+    (1, "fit nothing.pt2 xy.npz -o a.qipf", "no file nothing.pt2"),
+    (1, "fit bad.pt2 xy.npz -o a.qipf", "not an exported program"),
+    (1, "fit no_such_module:build xy.npz -o a.qipf", "cannot import"),
+    (1, "fit builder_for_tests:nothing xy.npz -o a.qipf", "has no 'nothing'"),
+    (1, "fit builder_for_tests:number xy.npz -o a.qipf", "something to call"),
+    (1, "fit builder_for_tests:unset xy.npz -o a.qipf", "KeyError: 'config', in builder_for_tests.py, line"),
+    (1, "fit builder_for_tests:leave xy.npz -o a.qipf", "failed with SystemExit"),
+    (1, "fit builder_for_tests:broken xy.npz -o a.qipf", "torch.nn.Module"),
+    (1, "xy.npz --weights bad.safetensors", "does not fit"),
+    (1, "xy.npz --weights cut.safetensors", "is damaged"),
+    (1, "xy.npz --weights junk.safetensors", "is damaged"),
+    (1, "cut.npz", "is damaged"),
+    (1, "cut.npy", "cut.npy is damaged"),
+    (1, "nothing.npz", "no file or folder"),
+    (1, "pickled.npy", "Python objects"),
+    (1, "pickled.npz", "pickled"),
+    (1, "other.npz", "it holds a, b"),
+    (1, "ragged.npz", "differ in length"),
+    (1, "empty", "no images"),
+    (1, "sizes", "one size"),
+    (1, "fit builder_for_tests:build xy.npz -o no/a.qipf", "create it first"),
+    (1, "score nothing.qipf x.npy -o a.csv", "no file nothing.qipf"),
+    (1, "score x.npy x.npy -o a.csv", "not a file written by qipf"),
+    (1, "score e.qipf x.npy -o no/a.csv --model builder_for_tests:build", "create it first"),
+    (1, "table.csv", "pandas.read_csv('table.csv')"),
+    (1, "xy.npz --labels x.npy", "has labels already"),
+    (1, "fit net.pt xy.npz -o a.qipf", "torch.export.save"),
+    (1, "fit net.keras xy.npz -o a.qipf", "model.weights.h5"),
+    (1, "fit model.keras xy.npz -o a.qipf", "expected a .pt2"),
+    (1, "xy.npz --weights x.pt", "safetensors.torch.save_file"),
+    (1, "fit w.safetensors xy.npz -o a.qipf", "cannot be run"),
+    (1, "fit w.safetensors x.npy -o a.qipf --scorer weight-qipf", "cannot be run"),
+    (1, "score e.qipf x.npy -o a.csv --model w.safetensors", "cannot be run"),
+    (1, "fit w.safetensors logits.npz -o a.qipf", "reads features"),
+    (2, f"x.npy --option factor={'9' * 400}", "--option"),
+    (2, f"x.npy --option factor={'[' * 10**5}", "--option"),
+    (2, "x.npy --scorer tea", "there is no 'tea'"),
+    (2, "x.npy --option factor", "NAME=VALUE"),
+    (2, "x.npy --option f=1", "settings: effort, size, seed"),
+    (2, "x.npy --scorer weight-qipf --option f=1", "its settings: orders"),
+    (2, "xy.npz --device tea", "'tea' cannot be used"),
+    (2, "xy.npz --device cuda:99", "'cuda:99'"),
+    (2, "x.npy", "--labels FILE.npy"),
+    (2, "x.npy --scorer default", "needs labels"),
+    (2, "fit w.safetensors logits.npz -o a.qipf --features 2", "--features"),
+    (2, "score e.qipf x.npy -o a.csv --model builder_for_tests:build --device cuda:99", "'cuda:99' cannot be used"),
+    (2, "score e.qipf x.npy -o a.csv", "--model: needed"),
+    (2, "score e.qipf x.npy -o a.txt --model builder_for_tests:build", ".csv or .parquet"),
+    (2, "score e.qipf x.npy -o a.csv --modes", "--modes"),
+    (2, "x.npy --option factor=40", "does not take factor"),
+    (2, "x.npy --scorer weight-qipf --option factor=-1", "factor"),
+    (2, "x.npy --batch-size 0", "--batch-size"),
+    (2, "score e.qipf x.npy -o a.csv --batch-size 0", "--batch-size: expected at least 1"),
+    (2, "xy.npz --option size=no", "size: expected an integer"),
+    (2, "xy.npz --option seed=-1", "seed: expected an integer"),
+    (2, "xy.npz --option effort=much", "one of quick, standard"),
+    (2, "fit builder_for_tests:conv xy.npz -o a.qipf --scorer knn", "reads features"),
 ]
-WRONG_USE = [
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'9' * 400}"), "--option"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'[' * 10**5}"), "--option"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"), "settings: effort, size, seed"),
-    (
-        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf", "--option", "f=1"),
-        "its settings: orders",
-    ),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "tea"), "'tea' cannot be used"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "cuda:99"), "'cuda:99'"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf"), "--labels FILE.npy"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "needs labels"),
-    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf", "--features", "2"), "--features"),
-    (
-        ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),
-        "'cuda:99' cannot be used",
-    ),
-    (("score", "e.qipf", "x.npy", "-o", "a.csv"), "--model: needed"),
-    (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
-    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--modes"), "--modes"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor=40"), "does not take factor"),
-    (
-        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf", "--option", "factor=-1"),
-        "factor",
-    ),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--batch-size", "0"), "--batch-size"),
-    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--batch-size", "0"), "--batch-size: expected at least 1"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "size=no"), "size: expected an integer"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "seed=-1"), "seed: expected an integer"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "effort=much"), "one of quick, standard"),
-    (("fit", "builder_for_tests:conv", "xy.npz", "-o", "a.qipf", "--scorer", "knn"), "reads features"),
-]
+"""Exit code, words, and a part of the message. Words that do not name a command are those of `FIT`."""
+FIT = "fit builder_for_tests:build {} -o a.qipf"
 
 
-@pytest.mark.parametrize(
-    ("code", "words", "message"),
-    [*((1, *case) for case in BAD_FILES), *((2, *case) for case in WRONG_USE)],
-)
+@pytest.mark.parametrize(("code", "words", "message"), CASES, ids=[message for *_, message in CASES])
 def test_errors_are_explained_and_leave_nothing(place, images, labels, code, words, message, capsys) -> None:
     np.save("x.npy", images)
+    np.save("y.npy", labels)
+    np.save("narrow.npy", images[:, :, :5])
     np.savez("xy.npz", x=images, y=labels)
     np.save("pickled.npy", np.array([{"a": 1}], dtype=object))
     np.savez("pickled.npz", inputs=np.array([{"a": 1}], dtype=object))
@@ -129,7 +104,8 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
         Image.fromarray(np.zeros((side, side), np.uint8)).save(f"sizes/{side}/0.png")
     Entropy().save("e.qipf")
     before = sorted(path.name for path in place.iterdir() if path.name != "__pycache__")
-    assert run(*words) == code
+    words = words if words.split()[0] in ("fit", "score") else FIT.replace("{}", words)
+    assert run(*words.split()) == code
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.count("\n") == 1
