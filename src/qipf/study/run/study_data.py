@@ -18,7 +18,7 @@ from qipf.data.npz import read_arrays
 from qipf.scores.base import check_rows
 from qipf.study import datasets, nets, shifts
 from qipf.study.datasets import Dataset, Split
-from qipf.study.plan.predicts import PREDICTS
+from qipf.study.plan.methods import PREDICTS
 from qipf.study.run.measure import common_rows
 from qipf.study.run.own_model import unchanged
 from qipf.tasks.outputs import zeros_and_ones
