@@ -14,7 +14,7 @@ from own_plans import measure
 from qipf.study import datasets
 from qipf.study.plan.plan import parse
 from qipf.study.run import study_data
-from qipf.study.run.grid import entries
+from qipf.study.run.graph import entries
 from qipf.study.run.read import open_store
 
 
@@ -188,7 +188,7 @@ def test_a_network_with_batch_norm(tmp_path):
 
 
 def test_files_of_scores_that_do_not_fit(tmp_path):
-    from qipf.study.plan.own_scores import read
+    from qipf.study.run.cells import read_scores as read
 
     params = {
         "file": str(tmp_path / "s.csv"),

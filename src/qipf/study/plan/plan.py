@@ -33,8 +33,21 @@ from qipf._common.errors import Problem
 from qipf._common.text import parse_toml
 from qipf.study.datasets import NAMES
 from qipf.study.nets import NETS
-from qipf.study.plan.checks import PlanError, UnknownPlanError, check_keys, decoded, did_you_mean, existing, msgspec
-from qipf.study.plan.methods import COVERAGE, MODEL_FILES, PREDICTS, check_fits, check_method, parameters
+from qipf.study.plan.methods import (
+    COVERAGE,
+    MODEL_FILES,
+    PREDICTS,
+    PlanError,
+    UnknownPlanError,
+    check_fits,
+    check_keys,
+    check_method,
+    decoded,
+    did_you_mean,
+    existing,
+    msgspec,
+    parameters,
+)
 from qipf.study.plan.registry import KINDS
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.shifts import FAMILIES
