@@ -86,9 +86,9 @@ def gather(found: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, np.n
     }
 
 
-def ratios(found: Regions, method: str, region: str, base: str = "seen") -> np.ndarray:
+def ratios(found: Regions, method: str, region: str) -> np.ndarray:
     """Return the uncertainty in a region over that in the seen one, per seed."""
-    return found[method][region] / found[method][base]
+    return found[method][region] / found[method]["seen"]
 
 
 def as_text(found: Regions) -> Table:

@@ -6,7 +6,6 @@ wrong one 1. `groups` holds the input of each, because predictions for one input
 
 from __future__ import annotations
 
-import io
 import time as clock
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -31,9 +30,9 @@ from qipf.study.plan.registry import TRAINED
 from qipf.study.run import own_model, study_data
 from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.maps import SUFFIX, map_some
-from qipf.study.run.measure import ERROR, SCORES, common_rows, numbers_of
+from qipf.study.run.measure import ERROR, SCORES, numbers_of
 from qipf.study.run.store import ARRAYS
-from qipf.study.run.study_data import Group, StudyData
+from qipf.study.run.study_data import Group, StudyData, common_rows
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.perturb import Perturber
@@ -261,8 +260,8 @@ def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
 def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     """Score every prediction under a shift; for numbers, also keep the scale of each."""
     if params["kind"] == "scores":
-        content = own_model.read_unchanged(params["file"], params["digest"])
-        return Result({}, read_scores(params, context.arrays(parents["base"]), content))
+        with own_model.unchanged(params["file"], params["digest"]):
+            return Result({}, read_scores(params, context.arrays(parents["base"])))
     fitted = "fit" in parents and not methods.is_many(params["kind"])
     scorer: Any = scorer_of(context, parents["fit"]) if fitted else None
     group, predicts = group_of(params), _predicts(context, parents)
@@ -393,7 +392,7 @@ def _float32(values: Any) -> np.ndarray:
 SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
-def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray], content: bytes) -> dict[str, np.ndarray]:
+def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the scores of one group as `score/0`, `score/1`, and so on.
 
     The file has the columns `score` (higher is less sure) and `index`, the position of the evaluated input. With
@@ -404,7 +403,7 @@ def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray], conte
         ValueError: A column or a score is missing, or a value is not a number.
     """
     file, count = params["file"], len(base["labels"])
-    columns = csv_columns(io.BytesIO(content), Path(file))
+    columns = csv_columns(file, Path(file))
     check_keys(columns, (*SCORE_KEYS, "index", "score"), Path(file).name)
     for needed in ("index", "score"):
         if needed not in columns:
