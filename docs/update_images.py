@@ -1,7 +1,7 @@
 """Copy the figures and captions of the gallery into the documentation.
 
 qipf research gallery --output figures
-QIPF_DATA=FOLDER qipf research gallery views corruptions --dataset mnist --output figures
+QIPF_DATA=FOLDER qipf research gallery corruptions --dataset mnist --output figures
 python docs/update_images.py figures
 """
 

@@ -16,7 +16,7 @@ from probe.reading import Study
 from qipf.study.gallery import DARK, LIGHT, Palette, Plate
 from qipf.study.gallery.plate import new_figure
 from qipf.study.plan.registry import info, split_column
-from qipf.study.report.severity import severity_of
+from qipf.study.report.score_view import severity_of
 from twin.tables import Twins
 
 FOLDER = Path("paper") / "figures"

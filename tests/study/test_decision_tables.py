@@ -101,11 +101,6 @@ def test_promises(planted: Results) -> None:
     assert "other" not in table
 
 
-def test_checks_and_sets(planted: Results) -> None:
-    assert line(tables.checks(planted), "entropies, 8,000") == ["0 of 2 / 75 %"] * 2
-    assert line(tables.sets(planted), "clean: the probe's posterior") == ["80 %, 1.00 classes"] * 2
-
-
 def test_no_pair_and_no_promise(tmp_path: Path) -> None:
     (tmp_path / "probe").mkdir()
     for name in ("estimates", "verdict", "promises", "families", "checks", "sets"):

@@ -13,7 +13,7 @@ pytest.importorskip("pandas")
 import pandas
 from planted_results import line, plant
 
-from evidence import authors, cells, claims, detection, figures, illustrations, pages, rivals, speed, verdicts
+from evidence import authors, cells, claims, detection, illustrations, pages, rivals, verdicts
 from evidence.results import Results
 
 LARGEST_IMAGE = 300_000  # bytes
@@ -54,27 +54,6 @@ def test_planted_claims(planted):
     assert everything.endswith("† measured on fewer networks than the other rows.")
 
 
-def test_planted_settings_and_times(planted):
-    table = claims.choices(planted)
-    assert line(table, "exact less authors' operator") == ["-0.030 ↓"] * 4
-    assert line(table, "cross-validated less factor 80") == ["+0.020 ↑"] * 4
-    assert set(line(table, "pooled less every weight")) == {"–"}
-    assert line(speed.faster(planted), "LeNet, MC dropout |") == ["6.00 ×", "–", "–", "25 × ✓", "–"]
-    lenet = line(speed.table_3(planted), "LeNet | QIPF, exact")
-    assert lenet == ["QIPF, exact", "1", "0.64", "–", "–", "4", "2.00"]
-    assert line(detection.clean(planted), "accuracy")[0] == "87.5 %"
-    assert line(detection.own_accuracy(planted), "one network")[0] == "87.5 %"
-    assert line(detection.own_accuracy(planted), "MC dropout") == ["90.0 %", "–", "–", "–"]
-
-
-def test_figures_are_drawn_and_shown(planted):
-    assert figures.shown(planted) == "*Not drawn yet.*"
-    files = figures.write(planted, planted.folder / figures.FOLDER)
-    assert {file.name for file in files} == {"severity.png", "severity-dark.png"}
-    assert all(file.stat().st_size < LARGEST_IMAGE for file in files)
-    assert "../results/paper/figures/severity-dark.png" in figures.shown(planted)
-
-
 def test_captions_are_read():
     assert illustrations._spread("69.2 [2.10, 630]") == (69.2, 2.1, 630.0)
     assert illustrations._spread("0.92") == (0.92, 0.92, 0.92)
@@ -88,19 +67,6 @@ def test_the_interval_for_one_more_network():
     ends = [detection.interval(list(values)) for values in draws[:, :3]]
     inside = np.mean([low <= value <= high for (low, high), value in zip(ends, draws[:, 3], strict=True)])
     assert inside == pytest.approx(0.95, abs=0.01)
-
-
-def test_every_run_of_a_cell_is_quoted(planted):
-    (planted.folder / "paper" / "mnist-lenet" / "rerun.csv").write_text(
-        "shift,severity,metric,seed,device,method,published,new,low,high\nzoom,3,roc_auc,0,cpu,entropy,0.74,0.75,0.7,0.8\n"
-        "zoom,3,roc_auc,100,cpu,entropy,nan,0.72,0.7,0.8\nzoom,3,roc_auc,101,cpu,entropy,nan,0.69,0.7,0.8\n"
-    )
-    assert line(detection.rerun(planted), "mnist-lenet, zoom 3, entropy") == [
-        ".740 → .750",
-        ".700 to .800",
-        ".720, .690",
-        "1 / 2 of 2",
-    ]  # fmt: skip  (the last number: two networks of planted values, and so a wide interval)
 
 
 def test_planted_cells(planted):
@@ -194,56 +160,6 @@ def test_an_overlap_is_judged_with_its_error(tmp_path):
         for dataset in ("mnist", "kmnist"):
             (tmp_path / "authors" / f"{dataset}.json").write_text(json.dumps({"images": 1000, "overlap": found}))
         assert verdicts.overlap(Results(tmp_path))[0] == word
-
-
-def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
-    """MC dropout at 120 and QIPF at 1.5 forward passes: 80 times; the CPU's forward passes differ by a quarter."""
-    heads = "dataset,net,method,passes,forward_ms,method_ms,extra_ms,ratio,samples,device\n"
-    folder = tmp_path / "paper" / "mnist"
-    folder.mkdir(parents=True)
-    (folder / "table.parquet").touch()
-    cpu = "mnist,lenet,mc-dropout,100,1.0,200,199,200,100,cpu\nmnist,lenet,qipf,1,1.25,1.25,0,1,100,cpu\n"
-    (folder / "times.csv").write_text(heads + cpu)
-    gpu = "mnist,lenet,mc-dropout,100,0.1,12,11.9,120,2000,cuda\nmnist,lenet,qipf,1,0.1,0.15,0.05,1.5,2000,cuda\n"
-    (folder / "times-cuda.csv").write_text(heads + gpu)
-    results = Results(tmp_path)
-    assert line(speed.table_3(results), "LeNet") == ["MC dropout", "100", "3.84", "12", "120", "200", "200"]
-    assert line(speed.faster(results), "LeNet, MC dropout |")[1:4:2] == ["80 × ✓", "200 × ✓"]
-    assert speed.forward_noise(results, "cpu") == "25 %"
-    assert speed.forward_noise(results, "cuda") == "0 %"
-
-
-def test_passes_and_steps_from_their_files(tmp_path: Path):
-    """20 passes of SVI in 0.2 s; recorded steps take a fifth of the time of compiled ones."""
-    measured = {"passes": 20, "seconds": 0.2}
-    net = {
-        "forward": 0.01,
-        "epoch": {"ordinary": 1.0, "recorded": 0.5},
-        "passes": dict.fromkeys(speed.PASSES, measured),
-    }
-    steps = {"seconds per epoch": {"lenet": {"compiled": {"epoch": 1.0}, "recorded": {"epoch": 0.2}}}}
-    (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "gpu-passes.json").write_text(json.dumps({"nets": {"lenet": net}}))
-    (tmp_path / "recorded-steps.json").write_text(json.dumps(steps))
-    assert line(speed.passes(Results(tmp_path)), "a pass of SVI, ") == ["0.01"]
-    assert speed.recorded_steps(Results(tmp_path), "lenet") == "5.0"
-
-
-def test_the_authors_networks_from_their_files(tmp_path: Path):
-    folder = tmp_path / "authors"
-    folder.mkdir()
-    for dataset, level in (("mnist", 0.7), ("kmnist", 0.6)):
-        lines = ["dataset,shift,intensity,error_rate,score,roc_auc,pr_auc"]
-        for shift, more in (("clean", 0.2), ("rotation", 0.0), ("zoom", 0.1)):
-            lines += [f"{dataset},{shift},{t},0.5,qipf-published,{level + more},0.5" for t in (1, 2)]
-        (folder / f"{dataset}.csv").write_text("\n".join(lines) + "\n")
-        (folder / f"{dataset}.json").write_text(json.dumps({"images": 1000, "image standard error": {"entropy": 0.01}}))
-    results = Results(tmp_path)
-    assert authors.mean(results, "mnist", "qipf-published") == pytest.approx(0.75)  # without the clean images
-    assert authors.largest_image_error(results) == "0.0032"  # 0.01 at 1,000 images, by the root of ten
-    assert line(authors.scores(results, "roc_auc"), "QIPF, authors' program")[0::2] == [".750", ".650"]
-    nothing = pages.renderer(Results(tmp_path / "nothing"))
-    assert nothing("table", "histograms") == "*Not measured yet: there is no authors/mnist.json.*"
 
 
 def test_rates_of_dropout_are_judged_by_the_best_of_all(tmp_path: Path):

@@ -82,41 +82,9 @@ def test_the_bars_say_what_is_missed(planted):
     assert tables.first(planted) == "5 of 6"
 
 
-def test_another_row_may_be_compared(tmp_path):
-    areas = {"probe": 0.9, "probe, share 0.2": 0.7, "entropy": 0.8}
-    plant(tmp_path / "real" / "imagenet", {("lite0", score): [area] * len(LEVEL) for score, area in areas.items()})
-    results = Results(tmp_path)
-    assert float(tables.gap(results, "clean", "imagenet").split()[0]) == pytest.approx(0.1, abs=1e-3)
-    first = tables.gap(results, "clean", "imagenet", own="probe, share 0.2")
-    assert float(first.split()[0]) == pytest.approx(-0.1, abs=1e-3)
-
-
-def test_tables_of_every_score(planted):
-    table = TABLES["real-all-cifar"](planted)
-    assert table.splitlines()[2].startswith("| ensemble of 4, contrast (4 passes)")
-    assert table.splitlines()[3].startswith("| **qipf.default")
-    assert line(TABLES["real-people"](planted), "**qipf.default (the probe)**")[0] == ".500 ± .010"
-    assert line(TABLES["real-accuracy-cifar"](planted), "the network itself") == [".900", ".600", ".400"]
-    assert Study(planted.folder / "real").strongest("") == "entropy"
-
-
 def test_intervals_cover_the_planted_difference(planted):
     study = Study(planted.folder / "real")
     found = study.mean(("shift", "unseen"), rival="entropy")
     assert found.low < 0.03 < found.high
     assert 0.005 < found.high - found.low < 0.1
     assert found.value == pytest.approx(0.03, abs=1e-3)
-
-
-def test_of_each_score_the_best_summary_is_shown(tmp_path):
-    areas = {
-        "probe": 0.9,
-        "probe, mean": 0.6,
-        "entropy, mean": 0.55,
-        "entropy, max": 0.7,
-        "probability of the word": 0.8,
-    }
-    plant(tmp_path / "real" / "g2p", {("g2p-en", score): [area] * len(LEVEL) for score, area in areas.items()})
-    results = Results(tmp_path)
-    shown = [line.split(" | ")[0] for line in TABLES["real-summaries-g2p"](results).splitlines()[2:]]
-    assert shown == ["| **the probe**", "| probability of the word", "| entropy, max", "| probe, mean"]

@@ -14,21 +14,21 @@ from qipf.cli.options import Output
 def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     """Draw the figures of the gallery for light and dark pages, with their data as CSV and a caption.
 
-    NAMES are any of views, sine, regression, moons, regularisation, corruptions and field; by default all,
-    which takes a few minutes. Each figure gets its own folder below the output folder.
+    NAMES are any of sine, regression, moons, regularisation and corruptions; by default all, which takes a few
+    minutes. Each figure gets its own folder below the output folder.
 
     For example:
 
     ```
     qipf research gallery --output figures
     qipf research gallery sine moons --output figures
-    QIPF_DATA=~/data qipf research gallery views --dataset mnist -o figures
+    QIPF_DATA=~/data qipf research gallery corruptions --dataset mnist -o figures
     ```
 
     Args:
         names: The figures to draw; all by default.
         output: The folder to write to; it is created if it does not exist.
-        dataset: The dataset for views and corruptions; its files are in the folder QIPF_DATA.
+        dataset: The dataset for corruptions; its files are in the folder QIPF_DATA.
     """
     require("matplotlib", extra="bench")
     from qipf.study import datasets
@@ -44,9 +44,9 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
         raise InputError(f"--output: {output} is a file; give a folder")
     for name in names or tuple(FIGURES):
         module = import_module(f"qipf.study.gallery.{name}")
-        if name in ("views", "corruptions"):
+        if name == "corruptions":
             plate = module.plate(dataset)
-        elif name in ("sine", "field"):
+        elif name == "sine":
             plate = module.plate()
         else:
             plate = module.plate(progress=not QUIET.get())

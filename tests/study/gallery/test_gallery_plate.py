@@ -11,10 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-import qipf
-from qipf.scores.field_figure import view
 from qipf.study import shifts
-from qipf.study.gallery import DARK, LIGHT, Plate, corruptions, field
+from qipf.study.gallery import DARK, LIGHT, Plate, corruptions
 from qipf.study.gallery.plate import Table, new_figure
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 
@@ -108,12 +106,3 @@ def test_every_family_is_drawn_at_every_intensity(count, monkeypatch):
 def test_corruptions_need_images():
     with pytest.raises(ValueError, match="images"):
         corruptions.plate("two-moons")
-
-
-def test_the_plate_of_a_field_has_the_curves_and_a_caption(tmp_path):
-    logits = np.random.default_rng(0).standard_normal((50, 3))
-    scorer = qipf.WeightQIPF(factor=40.0).fit([logits], qipf.Outputs(logits))
-    files = field.plate(view(scorer), "a.qipf").write(tmp_path, dark=True)
-    assert "The field of a.qipf" in files[-1].read_text()
-    rows = np.loadtxt(files[-2], delimiter=",", skiprows=1)
-    np.testing.assert_allclose(rows[:, 2:6].mean(axis=1), rows[:, 6], rtol=1e-4)

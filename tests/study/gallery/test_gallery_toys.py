@@ -1,13 +1,12 @@
-"""The figures of the regression, the moons, regularisation and the map of the digits: regions, tables and captions."""
+"""The figures of the regression, the moons and regularisation: regions, tables and captions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from sklearn.neighbors import NearestNeighbors
 
-from qipf.study.gallery import DARK, LIGHT, moons, regression, regularisation, toys, views
+from qipf.study.gallery import moons, regression, regularisation, toys
 
 pytestmark = pytest.mark.slow
 
@@ -30,13 +29,10 @@ def test_tables_hold_medians_ratios_and_auc():
     regions = {"seen": np.arange(60) < 20, "unseen": np.arange(60) >= 20}
     runs = [{"a": rng.random(60), "b": rng.random(60)} for _ in range(3)]
     means = toys.gather([toys.by_region(values, regions) for values in runs])
-    table = toys.as_csv(means)
-    assert table.columns == ["method", "seed", "seen", "unseen", "unseen/seen", "AUC"]
-    row = next(row for row in table.rows if row[:2] == ["b", 2])
     values = runs[2]["b"]
     seen, unseen = np.median(values[:20]), np.median(values[20:])
-    assert row[2:5] == pytest.approx([seen, unseen, unseen / seen])
-    assert row[5] == pytest.approx(roc_auc_score(regions["unseen"], values))
+    assert [means["b"][what][2] for what in ("seen", "unseen")] == pytest.approx([seen, unseen])
+    assert means["b"]["AUC"][2] == pytest.approx(roc_auc_score(regions["unseen"], values))
     shown = toys.as_text(means).rows[0]
     ratio = means["a"]["unseen"] / means["a"]["seen"]
     numbers = [float(text) for text in shown[3].replace("[", "").replace("]", "").replace(",", "").split()]
@@ -108,36 +104,3 @@ def test_a_penalty_costs_accuracy_and_leaves_a_network_that_still_fits():
     for fit in (free, penalised):
         assert np.isfinite(fit.uncertainty).all()
         assert (fit.uncertainty >= 0).all()
-
-
-def test_shares_are_ranks() -> None:
-    values = np.array([[3.0, 1.0], [2.0, 2.0]])
-    np.testing.assert_allclose(views.share_below(values), [[0.875, 0.125], [0.5, 0.5]])
-
-
-@pytest.mark.thorough
-def test_the_plane_and_the_map_of_the_digits(monkeypatch) -> None:
-    for name, value in {"SHOWN": 240, "TRAINED": 600, "EPOCHS": 12}.items():
-        monkeypatch.setattr(views, name, value)
-    plane, images = views.plane(size=24), views.feature_map()
-    assert set(plane.maps) == set(images.scores) == set(views.SCORES)
-    boundary, sure = np.abs(plane.probability - 0.5) < 0.2, np.abs(plane.probability - 0.5) > 0.49
-    assert plane.maps["probe"][boundary].mean() > plane.maps["probe"][sure].mean() + 0.3
-    clean = ~images.turned
-    assert clean.sum() == images.turned.sum() == 120
-    assert images.correct[clean].mean() > 0.9 > images.correct[images.turned].mean()
-    near = NearestNeighbors(n_neighbors=2).fit(images.places[clean]).kneighbors(images.places[clean])[1][:, 1]
-    assert np.mean(images.labels[clean][near] == images.labels[clean]) > 0.9  # a map: neighbours are alike
-    text = " ".join(views.caption(images).split())
-    for name, title in views.SCORES.items():
-        assert f"{title} {roc_auc_score(~images.correct, images.scores[name]):.3f}" in text
-    for palette in (LIGHT, DARK):
-        figure = views.draw(plane, images, palette)
-        drawn = [axes for axes in figure.axes if "ROC-AUC" in axes.get_title()]
-        assert len(drawn) == len(views.SCORES)
-        assert sum(len(part.get_offsets()) for part in drawn[0].collections) == 240
-
-
-def test_the_map_needs_images() -> None:
-    with pytest.raises(ValueError, match="images"):
-        views.feature_map("two-moons")

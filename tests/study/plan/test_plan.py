@@ -9,7 +9,7 @@ import pytest
 import tiny
 from qipf.study.plan import plan as plans
 from qipf.study.plan.plan import Plan, PlanError, parse
-from qipf.study.run import grid as study
+from qipf.study.run import graph as study
 
 
 def tiny_values(**changes):

@@ -13,7 +13,7 @@ from report_pages import PLAN, measure
 
 from qipf.study.plan.registry import REGISTRY
 from qipf.study.report import write_report
-from qipf.study.report.severity import SHAPES, columns, severity_of
+from qipf.study.report.score_view import SHAPES, columns, severity_of
 from qipf.study.report.source import open_source
 from qipf.study.run.read import Row
 from qipf.study.shifts import SHIFTS

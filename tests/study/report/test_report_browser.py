@@ -201,9 +201,9 @@ def test_the_accuracy_is_drawn_on_its_own_scale(opened: Any) -> None:
 
 
 def test_the_ranking_is_folded_after_some_scores(browser: Any, store: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from qipf.study.report import ranking_view, write_report
+    from qipf.study.report import score_view, write_report
 
-    monkeypatch.setattr(ranking_view, "LISTED", 2)
+    monkeypatch.setattr(score_view, "LISTED", 2)
     write_report(store, tmp_path / "report.html")
     emulate(browser)
     load(browser, tmp_path / "report.html")

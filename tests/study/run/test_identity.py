@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qipf.study.plan.plan import parse
-from qipf.study.run import grid
+from qipf.study.run import graph
 from qipf.study.run.executors import Serial
 from qipf.study.run.own_model import ChangedError, digests, imported_files, load, module_digest
 from qipf.study.run.read import open_store
@@ -38,14 +38,14 @@ def run_quietly(plan, store):
 
 def test_data_that_is_replaced_after_planning_is_noticed(tmp_path, store):
     save_data(tmp_path / "d.npz", 0)
-    entries = grid.entries(plan_of(tmp_path / "d.npz"))
+    entries = graph.entries(plan_of(tmp_path / "d.npz"))
     save_data(tmp_path / "d.npz", 1)
     report = run([entry.cell for entry in entries], store, Serial())
     assert report.done == 0
     assert {failure["error"].partition(":")[0] for failure in report.failed} == {"ChangedError"}
     assert "is not the file of the plan" in report.failed[0]["error"]
     assert store.finished() == set()
-    new = grid.entries(plan_of(tmp_path / "d.npz"))
+    new = graph.entries(plan_of(tmp_path / "d.npz"))
     assert not {entry.cell.key for entry in entries} & {entry.cell.key for entry in new}
     assert run([entry.cell for entry in new if entry.cell.kind != "time"], store, Serial()).complete
 
@@ -71,7 +71,7 @@ def test_a_file_of_scores_that_is_replaced_is_noticed(tmp_path):
     save_data(tmp_path / "d.npz", 0)
     scores = tmp_path / "scores.csv"
     scores.write_text("index,score\n" + "".join(f"{i},{i}\n" for i in range(80)))
-    entries = grid.entries(plan_of(tmp_path / "d.npz", {"theirs": {"kind": "scores", "file": str(scores)}}))
+    entries = graph.entries(plan_of(tmp_path / "d.npz", {"theirs": {"kind": "scores", "file": str(scores)}}))
     scores.write_text("index,score\n" + "".join(f"{i},{80 - i}\n" for i in range(80)))
     report = run([entry.cell for entry in entries], Store(tmp_path / "s", create=True), Serial())
     assert [failure["kind"] for failure in report.failed] == ["score", "score"]

@@ -14,7 +14,7 @@ from own_plans import measure
 from qipf.study import datasets
 from qipf.study.plan.plan import parse
 from qipf.study.run import study_data
-from qipf.study.run.grid import entries
+from qipf.study.run.graph import entries
 from qipf.study.run.read import open_store
 
 
@@ -188,7 +188,7 @@ def test_a_network_with_batch_norm(tmp_path):
 
 
 def test_files_of_scores_that_do_not_fit(tmp_path):
-    from qipf.study.plan.own_scores import read
+    from qipf.study.run.cells import read_scores as read
 
     params = {
         "file": str(tmp_path / "s.csv"),
@@ -201,7 +201,7 @@ def test_files_of_scores_that_do_not_fit(tmp_path):
     def says(text, words):
         (tmp_path / "s.csv").write_text(text)
         with pytest.raises(ValueError, match=words):
-            read(params, base, (tmp_path / "s.csv").read_bytes())
+            read(params, base)
 
     says("index,scor\n0,1\n", "unknown key 'scor'; did you mean 'score'")
     says("score\n1\n", "expected a column 'index'")
@@ -210,4 +210,4 @@ def test_files_of_scores_that_do_not_fit(tmp_path):
     says("index,score\n0,nan\n", "score.*finite.*row 0")
     says("index,score\n0,word\n", "score.*finite numbers.*word")
     (tmp_path / "s.csv").write_text("index,score,seed\n2,3.5,0\n1,2,0\n0,1,0\n0,9,1\n")
-    assert read(params, base, (tmp_path / "s.csv").read_bytes())["score/0"].tolist() == [1.0, 2.0, 3.5]
+    assert read(params, base)["score/0"].tolist() == [1.0, 2.0, 3.5]

@@ -133,16 +133,6 @@ def test_several_networks_give_an_interval_over_networks():
     assert alone.gain.over == "intensities"
 
 
-def test_resampled_areas_are_scikit_learns_with_weights():
-    rng = np.random.default_rng(0)
-    scores, wrong = np.round(rng.normal(size=60), 1), rng.random(60) < 0.3
-    draws = rng.multinomial(60, np.full(60, 1 / 60), size=5)
-    expected = [roc_auc_score(wrong, scores, sample_weight=weights) for weights in draws]
-    np.testing.assert_allclose(answer.resampled_areas(scores, wrong, draws), expected)
-    none = np.where(wrong, 0, draws)
-    assert np.isnan(answer.resampled_areas(scores, wrong, none)).all()
-
-
 def test_an_interval_over_images_is_that_of_a_plain_bootstrap():
     store = Store(size=300)
     places = answer.conditions(store, "digits", "mine", shifted=True)

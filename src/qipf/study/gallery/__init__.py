@@ -1,4 +1,4 @@
-"""The paper's illustrations and views of the scores: computed, drawn, and captioned with their numbers.
+"""The paper's illustrations: computed, drawn, and captioned with their numbers.
 
 Each figure has a module with a function `plate(...)` that returns a `Plate`.
 """
@@ -6,13 +6,11 @@ Each figure has a module with a function `plate(...)` that returns a `Plate`.
 from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
 
 FIGURES: dict[str, str] = {
-    "views": "what the probe and the paper's field see: two moons, and a map of the features of a network",
     "sine": "the field, the potential and the modes of a sine wave (Fig. 2)",
     "regression": "four methods on a curve with gaps in its training data (Fig. 3 a-d)",
     "moons": "four methods on two moons and the plane around them (Fig. 3 e-h)",
     "regularisation": "the modes of models trained with more and more L2 regularisation (appendix C)",
     "corruptions": "every shift and every common corruption at every intensity (appendix E)",
-    "field": "the field of a fitted scorer, and the predictions in it",
 }
 """Figures of `qipf research gallery` and what they show."""
 

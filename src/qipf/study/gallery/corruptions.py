@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -19,9 +18,9 @@ UNITS = {"rotation": "°", "shear": "°", "brightness": "", "zoom": "×", "shift
 COUNT = 1000  # images over which changes are averaged, at most
 
 
-def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
+def plate(dataset: str = "digits") -> Plate:
     """Draw one test image under every shift and corruption, and measure the change of the test set."""
-    images = datasets.load(dataset, data=data, download=False).test.inputs
+    images = datasets.load(dataset, download=False).test.inputs
     if images.ndim != 4:
         raise ValueError(f"corruptions: {dataset} has no images; choose for instance digits, mnist or cifar10")
     images = images[:COUNT]

@@ -80,7 +80,7 @@ def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
     return Plate(
         "moons",
         lambda palette: draw(first, palette),
-        {"": table, "regions": toys.as_csv(found)},
+        {"": table},
         caption(runs, found),
     )
 
@@ -107,12 +107,9 @@ def draw(run: Maps, palette: Palette) -> Figure:
     return figure
 
 
-def draw_plane(
-    axes: Any, values: np.ndarray, probability: np.ndarray, points: Split, palette: Palette, most: float | None = None
-) -> Any:
+def draw_plane(axes: Any, values: np.ndarray, probability: np.ndarray, points: Split, palette: Palette) -> Any:
     """Draw a map of the plane with the decision boundary and 100 points of each class; return its image."""
-    image = axes.imshow(values, origin="lower", extent=AREA, cmap=palette.colour_map, vmin=0, vmax=most,
-                        interpolation="bilinear")  # fmt: skip
+    image = axes.imshow(values, origin="lower", extent=AREA, cmap=palette.colour_map, vmin=0, interpolation="bilinear")
     axes.contour(probability, levels=[0.5], extent=AREA, colors="white", linewidths=1, linestyles="--")
     inputs, labels = to_numpy(points.inputs), to_numpy(points.targets)
     for label, (marker, colour) in enumerate((("o", "#e69f00"), ("^", "#ffffff"))):

@@ -115,7 +115,7 @@ def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
     return Plate(
         "regression",
         lambda palette: draw_bands(first.x, first.pairs, bands, "prediction and band", palette),
-        {"": Table(columns, np.column_stack(values).tolist()), "regions": toys.as_csv(found)},
+        {"": Table(columns, np.column_stack(values).tolist())},
         caption(runs, found),
     )
 

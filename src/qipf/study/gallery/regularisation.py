@@ -90,7 +90,7 @@ def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
     return Plate(
         "regularisation",
         lambda palette: draw_bands(first[0].x, first[0].pairs, bands, label, palette),
-        {"": Table(columns, np.column_stack(values).tolist()), "regions": toys.as_csv(found)},
+        {"": Table(columns, np.column_stack(values).tolist())},
         caption(found, errors, ranges, seeds),
     )
 

@@ -86,26 +86,15 @@ def gather(found: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, np.n
     }
 
 
-def ratios(found: Regions, method: str, region: str, base: str = "seen") -> np.ndarray:
+def ratios(found: Regions, method: str, region: str) -> np.ndarray:
     """Return the uncertainty in a region over that in the seen one, per seed."""
-    return found[method][region] / found[method][base]
-
-
-def as_csv(found: Regions) -> Table:
-    """Return one row for each method and seed."""
-    regions, others = _regions(found)
-    rows = []
-    for method, values in found.items():
-        for seed in range(len(values["seen"])):
-            row = [float(values[region][seed]) for region in regions]
-            row += [float(ratios(found, method, region)[seed]) for region in others]
-            rows.append([method, seed, *row, float(values[AUC][seed])])
-    return Table(["method", "seed", *regions, *(f"{region}/seen" for region in others), AUC], rows)
+    return found[method][region] / found[method]["seen"]
 
 
 def as_text(found: Regions) -> Table:
     """Return medians over the seeds, with the smallest and largest ratio and AUC."""
-    regions, others = _regions(found)
+    regions = [region for region in next(iter(found.values())) if region != AUC]
+    others = [region for region in regions if region != "seen"]
     rows = []
     for method, values in found.items():
         row = [method, *(readable(np.median(values[region])) for region in regions)]
@@ -125,9 +114,3 @@ def readable(value: float) -> str:
 
 def _spread(values: np.ndarray) -> str:
     return f"{readable(np.median(values))} [{readable(values.min())}, {readable(values.max())}]"
-
-
-def _regions(found: Regions) -> tuple[list[str], list[str]]:
-    """Return all regions, and those compared with the seen one."""
-    regions = [region for region in next(iter(found.values())) if region != AUC]
-    return regions, [region for region in regions if region != "seen"]

@@ -1,17 +1,86 @@
-"""The methods that a plan can name: every scorer, every method of several passes, and scores from a file."""
+"""The methods and tasks that a plan can name, what fits each, and errors that name the key."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from qipf._common.optional import require
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.scores.default import EFFORTS
-from qipf.study.plan.checks import PlanError, existing
 from qipf.study.plan.registry import FROM_SCRATCH, KINDS
+from qipf.tasks.classes import Classes, Labels, Numbers
+from qipf.tasks.pixels import Pixels
+from qipf.tasks.task import Task
+from qipf.tasks.tokens import Tokens
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from qipf.study.plan.plan import Pair
+else:
+    msgspec = require("msgspec", extra="bench")
+
+WORDS = {"int": "an integer", "str": "a string", "float": "a number", "array": "a list", "object": "a table"}
+"""Names of types in messages, by those of msgspec."""
+
+
+class PlanError(ValueError):
+    """The plan has a mistake; the message names the key."""
+
+
+class UnknownPlanError(PlanError):
+    """There is neither a shipped plan of that name nor such a file."""
+
+
+def decoded(values: Any, kind: Any, where: str = "") -> Any:
+    """Convert the values of a TOML table or key to `kind`, a struct, a list or a simple type.
+
+    Raises:
+        PlanError: A value has another type or is out of range, or a key is unknown; `where` begins its name.
+    """
+    if isinstance(values, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        check_keys(values, kind.__struct_fields__, where or "the plan")
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        found = values
+        for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+            found = found[name] if name else found[int(index)]
+        types, limit = re.fullmatch(r"Expected `(.*?)`(?:, got `.*`)?(.*)", message, re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        expected = " or ".join(WORDS.get(name, name) for name in types.split(" | ") if name != "null")
+        key = (where + path.rstrip("`")).lstrip(".")
+        raise PlanError(f"{key}: expected {expected}{limit}, got {found!r}") from None
+
+
+def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Raise PlanError for an unknown key and suggest the nearest known one."""
+    known = list(known)
+    for key in values:
+        if key not in known:
+            raise PlanError(f"{where}: unknown key {key!r}; {did_you_mean(key, known)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return 'did you mean X?' for a similar name, otherwise the list of known names."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
+
+
+def existing(name: str, folder: Path | None, where: str) -> str:
+    """Return the absolute path of a file named relative to the folder of the plan."""
+    path = ((folder or Path()) / name).resolve()
+    if not path.is_file():
+        raise PlanError(f"{where}: there is no file {path}")
+    return str(path)
+
 
 ALIASES = {"qipf": "weight-qipf"}
 """Names in plans that differ from those of scorers."""
@@ -119,3 +188,69 @@ def _arguments(cls: Any) -> Iterator[str]:
             for parameter in inspect.signature(base.__init__).parameters.values():
                 if parameter.name != "self" and parameter.kind != parameter.VAR_KEYWORD:
                     yield parameter.name
+
+
+# --- tasks ---------------------------------------------------------------------------------------------------------
+
+PREDICTS: dict[str, Task] = {
+    "classes": Classes(),
+    "tokens": Tokens(shift=True),
+    "tags": Tokens(shift=False),
+    "pixels": Pixels(),
+    "labels": Labels(),
+    "numbers": Numbers(),
+}
+"""Tasks that a plan can name."""
+SCALES = (ONE_WIDTH, "residual-scale")
+"""Methods for numbers: intervals of one width, and scales of the prediction."""
+COVERAGE = 0.9
+"""Coverage of intervals unless the plan sets it."""
+MOVING = ("rotation", "shear", "zoom", "shift", "scale")
+"""Shifts that move pixels away from their labels."""
+
+
+def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
+    """Raise PlanError for a setting, a shift or a method that does not fit the task of a pair."""
+    task, kind = pair.predicts, PREDICTS[pair.predicts]
+    for method in pair.methods:
+        problem = _misfit(task, method.name, method.kind, method.params)
+        if problem:
+            raise PlanError(f"methods.{method.name}{problem}")
+    if coverage is not None and task != "numbers":
+        raise PlanError(f"{where}.coverage: is for intervals around numbers; leave it out for {task}")
+    if task == "classes":
+        return
+    if pair.model is None or not pair.dataset.endswith(".npz"):
+        raise PlanError(f"{where}.predicts: {task} need your own `model`, and an .npz file as `dataset`")
+    if pair.out_of_distribution:
+        raise PlanError(f"{where}.out_of_distribution: is for classes; leave it out for {task}")
+    if task == "numbers" and len(pair.seeds) > 1:
+        raise PlanError(f"{where}.seeds: expected one for numbers, because your own model is one network")
+    for name in pair.shifts:
+        moves = (task == "pixels" and name in MOVING) or (kind.name == "tokens" and name == "word-drops")
+        if moves and name not in pair.shifted:
+            raise PlanError(f"{where}.shifts: {name} moves {task} away from their labels; give files in `shifted`")
+
+
+def _misfit(task: str, name: str, kind: str, params: Mapping[str, Any]) -> str:
+    """Return why a method does not fit a task, continuing "methods.NAME"; empty if it does."""
+    fit_on = params.get("fit_on", "reference")
+    if task == "numbers":
+        if kind not in SCALES:
+            return f": {kind} is not for numbers; there are {', '.join(SCALES)}"
+        if name == ONE_WIDTH != kind:
+            return ": this name is taken by intervals of one width; choose another one"
+        if fit_on != "reference":
+            return ".fit_on: expected reference for numbers, because intervals are learned from the held-out inputs"
+    elif kind in SCALES:
+        return f': {kind} is for numbers; leave it out, or set predicts = "numbers" for a regression'
+    elif task != "classes":
+        if KINDS[kind].passes != "one":
+            return f": is for one prediction per input; leave it out for {task}"
+        if PREDICTS[task].name == "tokens" and kind not in ("default", *TOKEN_SCORES):
+            return f": {kind} is not for tokens; there are {', '.join(('default', *TOKEN_SCORES))}"
+        if fit_on == "perturbed":
+            return f".fit_on: expected reference or held-out for {task}"
+        if kind == "default" and "effort" in params:
+            return f".effort: is for one prediction per input; leave it out for {task}"
+    return ""

@@ -33,9 +33,21 @@ from qipf._common.errors import Problem
 from qipf._common.text import parse_toml
 from qipf.study.datasets import NAMES
 from qipf.study.nets import NETS
-from qipf.study.plan.checks import PlanError, UnknownPlanError, check_keys, decoded, did_you_mean, existing, msgspec
-from qipf.study.plan.methods import MODEL_FILES, check_method, parameters
-from qipf.study.plan.predicts import COVERAGE, PREDICTS, check_fits
+from qipf.study.plan.methods import (
+    COVERAGE,
+    MODEL_FILES,
+    PREDICTS,
+    PlanError,
+    UnknownPlanError,
+    check_fits,
+    check_keys,
+    check_method,
+    decoded,
+    did_you_mean,
+    existing,
+    msgspec,
+    parameters,
+)
 from qipf.study.plan.registry import KINDS
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.shifts import FAMILIES
@@ -56,27 +68,21 @@ Some = msgspec.Meta(min_length=1)
 
 
 class Settings(msgspec.Struct, kw_only=True):
-    """Settings of a plan or of a pair; None leaves them to the plan, or to `DEFAULTS`."""
+    """Settings of a plan, which hold for all its pairs, or of a pair."""
 
-    train: dict[str, Any] | None = None
-    seeds: Annotated[list[Natural], Some] | None = None
-    pool: Natural | None = None
-    shifts: list[str] | dict[str, Any] | None = None
-    shifted: dict[str, Any] | None = None
-    severities: Annotated[list[Severity], Some] | None = None
-    test_size: Natural | None = None
-    multi_pass_size: Natural | None = None
-    reference_size: Natural | None = None
-    calibration_size: Natural | None = None
-    bootstrap: Natural | None = None
-    out_of_distribution: list[str] | None = None
+    train: dict[str, Any] = msgspec.field(default_factory=dict)
+    seeds: Annotated[list[Natural], Some] = msgspec.field(default_factory=lambda: [0])
+    pool: Natural = 0
+    shifts: list[str] | dict[str, Any] = msgspec.field(default_factory=list)
+    shifted: dict[str, Any] = msgspec.field(default_factory=dict)
+    severities: Annotated[list[Severity], Some] = msgspec.field(default_factory=lambda: list(range(1, 11)))
+    test_size: Natural = 0
+    multi_pass_size: Natural = 0
+    reference_size: Natural = 20000
+    calibration_size: Natural = 1000
+    bootstrap: Natural = 0
+    out_of_distribution: list[str] = msgspec.field(default_factory=list)
     coverage: Probability | None = None
-
-
-DEFAULTS = Settings(
-    train={}, seeds=[0], pool=0, shifts=[], shifted={}, severities=list(range(1, 11)), test_size=0, multi_pass_size=0,
-    reference_size=20000, calibration_size=1000, bootstrap=0, out_of_distribution=[],
-)  # fmt: skip
 
 
 class PairTable(Settings, kw_only=True):
@@ -145,7 +151,7 @@ class Pair:
         out_of_distribution: Datasets whose inputs should get high uncertainty.
         methods: What is compared.
         shifted: The user's own shifted files by name, one per severity; the names are also in `shifts`.
-        predicts: Task of the user's model, a name in `qipf.study.plan.predicts.PREDICTS`.
+        predicts: Task of the user's model, a name in `qipf.study.plan.methods.PREDICTS`.
         coverage: Probability that an interval of a regression promises.
     """
 
@@ -264,7 +270,8 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
             raise PlanError(f"include {name}: {error}") from None
     if table.pairs:
         methods = _methods(table.methods)
-        pairs += [_pair(entry, f"pairs[{i}]", table, methods, folder) for i, entry in enumerate(table.pairs)]
+        common = {name: value for name, value in values.items() if name in Settings.__struct_fields__}
+        pairs += [_pair(entry, f"pairs[{i}]", common, methods, folder) for i, entry in enumerate(table.pairs)]
     if not pairs:
         raise PlanError("pairs: missing; a plan needs a [[pairs]] with `dataset` and `net`, or an `include`")
     _check_together(pairs)
@@ -306,41 +313,35 @@ def _methods(tables: Mapping[str, Any]) -> list[Method]:
     return methods
 
 
-def _pair(entry: Any, where: str, plan: PlanTable, methods: list[Method], folder: Path | None) -> Pair:
-    """Check an entry of `[[pairs]]`; missing settings come from the plan, then from `DEFAULTS`."""
-    table: PairTable = decoded(entry, PairTable, where)
-    given = {
-        name: next((value for source in (table, plan) if (value := getattr(source, name)) is not None), default)
-        for name, default in msgspec.structs.asdict(DEFAULTS).items()
-    }
+def _pair(entry: Any, where: str, common: dict[str, Any], methods: list[Method], folder: Path | None) -> Pair:
+    """Check an entry of `[[pairs]]`; missing settings come from the plan."""
+    table: PairTable = decoded(common | decoded(entry, dict[str, Any], where), PairTable, where)
     dataset = _dataset(table.dataset, f"{where}.dataset", folder)
     net, model, weights = _network(table, where, folder)
-    seeds = _distinct(given["seeds"], f"{where}.seeds")
-    pool = given["pool"]
-    if pool and max(seeds) >= pool:
-        raise PlanError(f"{where}.seeds: seed {max(seeds)} is not in a pool of {pool} (0 to {pool - 1})")
-    shifts, severity = _shifts(given["shifts"], _distinct(given["severities"], f"{where}.severities"), where)
-    shifted = {name: _files(name, files, f"{where}.shifted.{name}", folder) for name, files in given["shifted"].items()}
+    seeds = _distinct(table.seeds, f"{where}.seeds")
+    if table.pool and max(seeds) >= table.pool:
+        raise PlanError(f"{where}.seeds: seed {max(seeds)} is not in a pool of {table.pool} (0 to {table.pool - 1})")
+    shifts, severity = _shifts(table.shifts, _distinct(table.severities, f"{where}.severities"), where)
+    shifted = {name: _files(name, files, f"{where}.shifted.{name}", folder) for name, files in table.shifted.items()}
     places = {name: tuple(range(1, len(files) + 1)) for name, files in shifted.items()}
+    others = tuple(_dataset(name, f"{where}.out_of_distribution", folder) for name in table.out_of_distribution)
     pair = Pair(
         dataset=dataset,
         net=net,
         model=model,
         weights=weights,
-        train=_train(given["train"], f"{where}.train", dataset, net, own=model is not None),
+        train=_train(table.train, f"{where}.train", dataset, net, own=model is not None),
         seeds=seeds,
         shifts=shifts | {name: tuple(map(float, severities)) for name, severities in places.items()},
         severity=severity | places,
-        out_of_distribution=tuple(
-            _dataset(name, f"{where}.out_of_distribution", folder) for name in given["out_of_distribution"]
-        ),
-        methods=tuple(_method(method, net, seeds, where, model, pool, folder) for method in methods),
+        out_of_distribution=others,
+        methods=tuple(_method(method, net, seeds, where, model, table.pool, folder) for method in methods),
         shifted=shifted,
         predicts=_predicts(table, where),
-        coverage=given["coverage"] or COVERAGE,
-        **{name: given[name] for name in COUNTS},
+        coverage=table.coverage or COVERAGE,
+        **{name: getattr(table, name) for name in COUNTS},
     )
-    check_fits(pair, where, coverage=given["coverage"])
+    check_fits(pair, where, coverage=table.coverage)
     return pair
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qipf.study.plan.registry import info, split_column
-from qipf.study.report.severity import Column, pair_id
+from qipf.study.report.score_view import Column, pair_id
 from qipf.study.report.source import Source
 from qipf.study.tables.claims import RIVALS, Claim, claims
 

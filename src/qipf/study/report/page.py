@@ -20,15 +20,12 @@ from qipf._common.optional import require
 from qipf.pages import layout, overlays
 from qipf.study.plan.plan import shipped
 from qipf.study.plan.registry import column_title, info, titled
-from qipf.study.report import appendix, detail_view, severity
+from qipf.study.report import appendix, detail_view, score_view
 from qipf.study.report.appendix import facts
-from qipf.study.report.detail_view import details
-from qipf.study.report.field_view import fields
-from qipf.study.report.limits import LEVELS, within
+from qipf.study.report.detail_view import LEVELS, details, fields, within
 from qipf.study.report.number_view import render_numbers
 from qipf.study.report.picture_view import segmented, thumbnails
-from qipf.study.report.ranking_view import HEADS, out_of_distribution, ranking
-from qipf.study.report.severity import columns, pair_id, pairs
+from qipf.study.report.score_view import columns, pair_id, pairs
 from qipf.study.report.source import MISSING, Source, open_source
 from qipf.study.tables.answer import Answer, answers
 from qipf.study.tables.intervals import of_numbers
@@ -99,7 +96,7 @@ def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
     leaders = [] if paper else [standing.column for answer in found for standing in answer.ranking.best_of_methods]
     versions = source.environment.get("versions")
     version = str(versions.get("qipf", "")) if isinstance(versions, Mapping) else ""
-    shown, metrics = columns(source.rows, best, leaders), severity.metric_titles(source.rows, paper)
+    shown, metrics = columns(source.rows, best, leaders), score_view.metric_titles(source.rows, paper)
     return {
         "paper": paper,
         "small": len(source.frame) < SMALL,
@@ -108,7 +105,7 @@ def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
             "pairs": titles,
             "metrics": metrics,
             "fractions": detail_view.FRACTIONS.tolist(),
-            "severity": severity.against_severity(source.frame, [metric["id"] for metric in metrics]),
+            "severity": score_view.against_severity(source.frame, [metric["id"] for metric in metrics]),
             "details": details(source),
             "fields": fields(source),
             "thumbnails": thumbnails(source, data, best),
@@ -118,10 +115,10 @@ def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
         "recommended": next((column for column in shown if column.recommended), None),
         "facts": facts(source, shown, titles),
         "verdicts": appendix.verdicts(source) if paper else None,
-        "heads": HEADS,
-        "ranking": ranking(source, shown, titles),
+        "heads": score_view.HEADS,
+        "ranking": score_view.ranking(source, shown, titles),
         "shifted": any(answer.ranking.shifted for answer in found),
-        "ood": out_of_distribution(source, shown, titles),
+        "ood": score_view.out_of_distribution(source, shown, titles),
         "tables": _tables(source, [column.id for column in shown if column.lead] if paper else None),
         "times": _times(source.times, titles),
         "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),

@@ -11,9 +11,8 @@ import numpy as np
 from qipf.pages.layout import embedded
 from qipf.pages.overlays import Overlay, colour_scale, draw_overlays
 from qipf.study.plan.registry import shown_first
-from qipf.study.report.detail_view import one_seed, severity_at, usable
-from qipf.study.report.limits import LEVELS, thin
-from qipf.study.report.severity import intensity_label
+from qipf.study.report.detail_view import LEVELS, one_seed, severity_at, thin, usable
+from qipf.study.report.score_view import intensity_label
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.maps import KeptMaps
 from qipf.study.run.read import Bench, Condition

@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class ReportSource:
+class Source:
     """The contents of a report.
 
     Attributes:
@@ -93,9 +93,6 @@ class ReportSource:
                 )
             values = [line for number, line in enumerate(values, 1) if not wrong[number]]
         setattr(self, name, values)
-
-
-Source = ReportSource
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:

@@ -10,6 +10,7 @@ import time as clock
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,18 +20,19 @@ from torch import Tensor, nn
 
 from qipf import training
 from qipf.arrays import to_numpy
+from qipf.data.tables import check_values, csv_columns
 from qipf.scores import SoftmaxResponse
 from qipf.scores.base import check_rows
 from qipf.scores.default import default
 from qipf.study.plan import methods
-from qipf.study.plan.own_scores import read as read_scores
+from qipf.study.plan.methods import check_keys
 from qipf.study.plan.registry import TRAINED
 from qipf.study.run import own_model, study_data
 from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.maps import SUFFIX, map_some
-from qipf.study.run.measure import ERROR, SCORES, common_rows, numbers_of
+from qipf.study.run.measure import ERROR, SCORES, numbers_of
 from qipf.study.run.store import ARRAYS
-from qipf.study.run.study_data import Group, StudyData
+from qipf.study.run.study_data import Group, StudyData, common_rows
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.perturb import Perturber
@@ -258,8 +260,8 @@ def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
 def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     """Score every prediction under a shift; for numbers, also keep the scale of each."""
     if params["kind"] == "scores":
-        content = own_model.read_unchanged(params["file"], params["digest"])
-        return Result({}, read_scores(params, context.arrays(parents["base"]), content))
+        with own_model.unchanged(params["file"], params["digest"]):
+            return Result({}, read_scores(params, context.arrays(parents["base"])))
     fitted = "fit" in parents and not methods.is_many(params["kind"])
     scorer: Any = scorer_of(context, parents["fit"]) if fitted else None
     group, predicts = group_of(params), _predicts(context, parents)
@@ -383,6 +385,61 @@ def group_of(params: Mapping[str, Any]) -> Group:
 
 def _float32(values: Any) -> np.ndarray:
     return to_numpy(values.float() if isinstance(values, Tensor) else values).astype(np.float32)
+
+
+# --- scores from a file -------------------------------------------------------------------------------------------
+
+SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
+
+
+def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the scores of one group as `score/0`, `score/1`, and so on.
+
+    The file has the columns `score` (higher is less sure) and `index`, the position of the evaluated input. With
+    several conditions it also has `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity`; a
+    missing column matches everything. A condition has all its rows, or none and is then left out of the tables.
+
+    Raises:
+        ValueError: A column or a score is missing, or a value is not a number.
+    """
+    file, count = params["file"], len(base["labels"])
+    columns = csv_columns(file, Path(file))
+    check_keys(columns, (*SCORE_KEYS, "index", "score"), Path(file).name)
+    for needed in ("index", "score"):
+        if needed not in columns:
+            raise ValueError(f"{file}: expected a column {needed!r}, it has {', '.join(columns) or 'none'}")
+    found: dict[str, np.ndarray] = {}
+    for i, severity in enumerate(params["severity"]):
+        wanted = {**params["where"], "shift": params["group"]["name"], "severity": severity}
+        here = np.arange(len(columns["index"]))
+        for key, value in wanted.items():
+            if key in columns:
+                given = columns[key].astype(str) if isinstance(value, str) else _numbers(columns[key], key, file)
+                here = here[given[here] == value]
+        index, values = (_numbers(columns[name], name, file, here) for name in ("index", "score"))
+        outside = here[~np.isin(index, np.arange(count))]
+        if len(outside):
+            there = columns["index"][outside[0]]
+            raise ValueError(f"{file}, row {outside[0]}: expected an index from 0 to {count - 1}, got {there}")
+        scores = np.full(count, np.nan)
+        scores[index.astype(int)] = values
+        missing = int(np.isnan(scores).sum())
+        if 0 < missing < count:
+            raise ValueError(f"{file}: {missing} of {count} scores are missing for {wanted}")
+        if not missing:
+            found[f"score/{i}"] = scores.astype(np.float32)
+    return found
+
+
+def _numbers(column: np.ndarray, name: str, file: str, rows: Any = slice(None)) -> np.ndarray:
+    """Return some rows of a column as finite numbers."""
+    values = np.zeros(len(column))
+    try:
+        values[rows] = column[rows].astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: column {name!r}: expected finite numbers ({error})") from None
+    check_values(name, column, ~np.isfinite(values), f"finite numbers in {file}")
+    return values[rows]
 
 
 # --- time per sample (Table 3) -------------------------------------------------------------------------------------

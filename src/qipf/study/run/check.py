@@ -18,7 +18,7 @@ from qipf.study import shifts
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data
 from qipf.study.run.cells import mean_error
-from qipf.study.run.grid import groups
+from qipf.study.run.graph import groups
 from qipf.study.run.study_data import Split, StudyData
 from qipf.tasks.collect import begin, collect
 from qipf.tasks.tokens import Tokens

@@ -1,17 +1,27 @@
-"""Cells: work that is a pure function of parameters and of the results of other cells."""
+"""The cells of a plan: train, fit, predict, score, measure and time.
+
+A cell is a pure function of parameters and of the results of other cells.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
+from qipf.decisions.comparison import ONE_WIDTH
+from qipf.study.plan.methods import fit_on, is_many
+from qipf.study.plan.plan import Method, Pair, Plan
+from qipf.study.plan.registry import FROM_SCRATCH, TRAINED
+from qipf.study.run import own_model
+from qipf.study.run.own_model import digest
 from qipf.study.run.store import Store
+from qipf.study.run.study_data import Group, held_out_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,3 +157,249 @@ class Result:
     facts: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] | None = None
     files: Mapping[str, bytes] | None = None
+
+
+VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
+"""Versions of the kinds of cells. Raise one when its code changes results: its cells and their children are then
+computed again.
+"""
+MAPS = "1"
+"""Version of the maps that score cells of pixels keep."""
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """A cell and what it is about."""
+
+    cell: Cell
+    dataset: str
+    net: str
+    seed: int
+    group: str = ""
+    method: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return an entry of index.json."""
+        about = {name: value for name, value in vars(self).items() if name != "cell"}
+        return {"kind": self.cell.kind, "key": self.cell.key, **about}
+
+
+def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
+    """Return every cell of a plan, in the order of the final table."""
+    return [entry for pair in plan.pairs for entry in _PairCells(pair, device).entries()]
+
+
+def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
+    """Return the cells whose results are wanted."""
+    kinds = ("measure", "base", "score", *(("time",) if times else ()))
+    return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
+
+
+def groups(pair: Pair) -> list[Group]:
+    """Return what is evaluated: clean test inputs, every shift, and other datasets."""
+    found = [Group("clean", (0.0,), pair.test_size)]
+    for name, intensities in pair.shifts.items():
+        found.append(Group(name, intensities, pair.test_size, files=pair.shifted.get(name, ())))
+    return found + [Group(f"ood:{name}", (0.0,), pair.test_size) for name in pair.out_of_distribution]
+
+
+HELD_OUT = Group("held-out", (0.0,), 0)
+
+
+class _PairCells:
+    """The cells of one pair."""
+
+    def __init__(self, pair: Pair, device: str) -> None:
+        self.pair, self.device = pair, device
+        self.digest = lru_cache(maxsize=None)(digest)  # files are read once per plan, and again for the next plan
+        self.data = {
+            "dataset": pair.dataset,
+            "digest": self.digest(pair.dataset),
+            "calibration_size": pair.calibration_size,
+        }
+        if pair.model is not None:
+            self.data["held_out_of"] = held_out_of(pair)
+        if pair.predicts != "classes":
+            self.data["predicts"] = pair.predicts
+        self.networks: dict[int, Cell] = {}
+
+    def entries(self) -> Iterator[IndexEntry]:
+        seen: set[tuple[Any, ...]] = set()
+        for seed in self.pair.seeds:
+            for entry in self._of_seed(seed):
+                # networks of the pool serve several seeds; methods with equal settings share cells and both are listed
+                about = tuple(entry.as_json().values())
+                if about not in seen:
+                    seen.add(about)
+                    yield entry
+
+    def _of_seed(self, seed: int) -> Iterator[IndexEntry]:
+        pair, about = self.pair, {"dataset": self.pair.dataset_name, "net": self.pair.net, "seed": seed}
+        network = self.network(seed)
+        yield IndexEntry(network, **about)
+        base = {group.name: self._base(network, seed, group) for group in (HELD_OUT, *groups(pair))}
+        for name, cell in base.items():
+            yield IndexEntry(cell, **about, group=name)
+        for method in pair.methods:
+            if not method.measured_on(seed):
+                continue
+            fitted = self._fitted(method, seed)
+            for cell in dict.fromkeys(fitted.values()):
+                if cell is not network:
+                    member = cell.params["seed"] if cell.kind == "train" else seed
+                    yield IndexEntry(
+                        cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name
+                    )
+            first = pair.seeds[0] if method.seeds is None else method.seeds[0]
+            if seed == first and method.kind not in ("scores", ONE_WIDTH):
+                yield IndexEntry(self._time(method, seed, fitted), **about, method=method.name)
+            scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
+            for group in (HELD_OUT, *groups(pair)):
+                yield IndexEntry(scores[group.name], **about, group=group.name, method=method.name)
+                if group is not HELD_OUT:
+                    yield IndexEntry(
+                        self._measure(method, seed, group, scores, base), **about, group=group.name, method=method.name
+                    )
+
+    def network(self, seed: int) -> Cell:
+        """Return the base network of a seed, from the pool if there is one."""
+        if seed not in self.networks:
+            self.networks[seed] = self._model(self.pair.model) if self.pair.model is not None else self._train(seed)
+        return self.networks[seed]
+
+    def _train(self, seed: int) -> Cell:
+        params = {"data": self.data, "net": self.pair.net, "train": dict(self.pair.train), "seed": seed}
+        return self._cell(
+            "train", params, label=f"train {self.pair.name} #{seed}", cost=10.0 * self.pair.train["epochs"]
+        )
+
+    def _model(self, model: str) -> Cell:
+        files = own_model.digests(model, self.pair.weights)
+        params = {"data": self.data, "model": model, "weights": self.pair.weights, "digests": files}
+        return self._cell("model", params, label=f"load {self.pair.name}")
+
+    def _members(self, method: Method, seed: int) -> list[Cell]:
+        """Return the members of an ensemble: neighbours of the base network in the pool, or networks of its own."""
+        count = method.params.get("members", 10)
+        if self.pair.pool:
+            return [self.network((seed + k) % self.pair.pool) for k in range(count)]
+        return [self.network(seed), *(self.network(1000 * (seed + 1) + k) for k in range(1, count))]
+
+    def _fitted(self, method: Method, seed: int) -> dict[str, Cell]:
+        """Return the cells that a method scores with, by role."""
+        network = self.network(seed)
+        if method.kind in ("scores", ONE_WIDTH):
+            return {"network": network}
+        if method.kind == "ensemble":
+            return {"network": network, **{f"member{k}": cell for k, cell in enumerate(self._members(method, seed))}}
+        params: dict[str, Any] = {"data": self.data, "kind": method.kind, "settings": dict(method.params), "seed": seed}
+        parents = {"network": network}
+        if not is_many(method.kind):
+            params["settings"].pop("fit_on", None)
+            params |= {"fit_on": fit_on(method.kind, method.params), "reference_size": self.pair.reference_size}
+            task = f"fit {self.pair.name} #{seed}"
+            fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", task=task)
+            return {"network": network, "fit": fit}
+        cost = 20.0
+        if method.kind in TRAINED:
+            recipe = {key: value for key, value in self.pair.train.items() if key != "epochs"}
+            params["settings"] = {**recipe, **params["settings"]}
+        if method.kind in FROM_SCRATCH:
+            params["net"] = self.pair.net
+            cost = 10.0 * params["settings"].get("epochs", 100)
+            parents = {} if method.params.get("start", "scratch") == "scratch" else parents
+        fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", cost=cost)
+        return {"network": network, "fit": fit}
+
+    def _base(self, network: Cell, seed: int, group: Group) -> Cell:
+        params = {"group": self._group_params(group)}
+        label = f"predict {self.pair.name} #{seed} {group.name}"
+        task = self._task(seed, group)
+        return self._cell("base", params, {"network": network}, label=label, cost=len(group.intensities), task=task)
+
+    def _score(
+        self, method: Method, seed: int, group: Group, fitted: Mapping[str, Cell], base: Mapping[str, Cell]
+    ) -> Cell:
+        many = is_many(method.kind)
+        if many and self.pair.multi_pass_size and group is not HELD_OUT:
+            group = group._replace(subset=self.pair.multi_pass_size)
+        params: dict[str, Any] = {"group": self._group_params(group), "kind": method.kind}
+        parents = dict(fitted)
+        if self.pair.predicts == "pixels" and group is not HELD_OUT:
+            params["maps"] = MAPS
+        if self.pair.predicts != "classes" and "features" in method.params:
+            params["features"] = method.params["features"]
+        if many:
+            params |= {"seed": seed, "settings": dict(method.params)}
+            parents["base"] = base[group.name]
+        if method.kind == "scores":
+            params |= {
+                "file": method.params["file"],
+                "digest": self.digest(method.params["file"]),
+                "where": {"dataset": self.pair.dataset_name, "net": self.pair.net, "seed": seed},
+                "severity": list(self.pair.severity.get(group.name, (0,))),
+            }
+            parents = {"base": base[group.name]}
+        task = self._task(seed, group, method if many else None)
+        cost = (10.0 if many else 0.5) * len(group.intensities)
+        label = f"score {method.name} {self.pair.name} #{seed} {group.name}"
+        return self._cell("score", params, parents, label=label, cost=cost, task=task)
+
+    def _measure(
+        self, method: Method, seed: int, group: Group, scores: Mapping[str, Cell], base: Mapping[str, Cell]
+    ) -> Cell:
+        params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
+        many = any(is_many(other.kind) for other in self.pair.methods)
+        subset = self.pair.multi_pass_size if many else 0  # how many inputs all methods are compared on (0: all)
+        params |= {"intensities": list(group.intensities), "subset": subset}
+        if self.pair.predicts == "numbers":
+            params["coverage"] = self.pair.coverage
+        parents = {
+            "base": base[group.name],
+            "base_held_out": base["held-out"],
+            "score": scores[group.name],
+            "score_held_out": scores["held-out"],
+        }
+        if group.name.startswith("ood:"):
+            parents |= {"score_clean": scores["clean"], "base_clean": base["clean"]}
+        label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
+        # next to a GPU these run in separate processes
+        on_cpu = self.device == "cpu"
+        task = self._task(seed, group, method if is_many(method.kind) else None) if on_cpu else label
+        cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
+        return replace(cell, light=True)
+
+    def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
+        params = {"kind": method.kind, "settings": dict(method.params), "data": self.data, "seed": seed}
+        label = f"time {method.name} {self.pair.name}"
+        cell = self._cell("time", params, fitted, label=label, cost=3.0, task=f"time {self.pair.name}")
+        return replace(cell, exclusive=True)
+
+    def _task(self, seed: int, group: Group, method: Method | None = None) -> str:
+        if group is HELD_OUT and method is None:
+            return f"fit {self.pair.name} #{seed}"  # scorers are fitted on these inputs as well
+        return f"{'score' if method is None else method.name} {self.pair.name} #{seed} {group.name}"
+
+    def _cell(
+        self,
+        kind: str,
+        params: Mapping[str, Any],
+        parents: Mapping[str, Cell] | None = None,
+        *,
+        label: str,
+        cost: float = 1.0,
+        task: str = "",
+    ) -> Cell:
+        where = f"qipf.study.run.{'measure' if kind == 'measure' else 'cells'}:{kind}"
+        known = params if kind == "measure" else {**params, "device": self.device}
+        return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
+
+    def _group_params(self, group: Group) -> dict[str, Any]:
+        params: dict[str, Any] = {"name": group.name, "intensities": list(group.intensities), "size": group.size}
+        if group.subset:
+            params["subset"] = group.subset
+        if group.name.startswith("ood:"):
+            params["digest"] = self.digest(group.name.removeprefix("ood:"))
+        if group.files:
+            params |= {"files": list(group.files), "digests": [self.digest(file) for file in group.files]}
+        return params

@@ -13,6 +13,7 @@ from qipf.decisions.intervals import Intervals
 from qipf.decisions.probability import ErrorProbability
 from qipf.metrics import METRICS, brier, ece, evaluate
 from qipf.study.run.graph import Context, Parents, Result
+from qipf.study.run.study_data import common_rows
 
 SCORES = {
     "std": "std_of_base_class",
@@ -31,16 +32,6 @@ MEASURES = ("inside", "width", "loss", "surest")
 """Measures of `compare_intervals` in the long table."""
 ERROR = "error"
 """The mean absolute error of a regression."""
-
-
-def common_rows(count: int, size: int) -> np.ndarray:
-    """Return the rows that all methods are compared on: `size` of `count` at random, or all for 0.
-
-    The draw depends on these two numbers alone: it is the same for every network, seed, shift and method.
-    """
-    if not 0 < size < count:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(1).choice(count, size, replace=False))
 
 
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:

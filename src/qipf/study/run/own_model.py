@@ -52,30 +52,20 @@ def model_file_digest(path: str | Path) -> str:
     return found[0] if len(found) == 1 else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
-def read_unchanged(path: str, expected: str) -> bytes:
-    """Return the bytes of a file; raise ChangedError if it is not that of the plan."""
-    content = Path(path).read_bytes()
-    _check(path, hashlib.sha256(content).hexdigest(), expected)
-    return content
-
-
 @contextmanager
 def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
     """Check the digest of a file before and after a block that reads it; raise ChangedError if it differs."""
-    if path is None or not expected:
-        yield
-        return
-    _check(path, model_file_digest(path), expected)
+
+    def check() -> None:
+        if path is not None and expected and (found := model_file_digest(path)) != expected:
+            raise ChangedError(
+                f"{path} is not the file of the plan (SHA-256 {found[:12]}, expected {expected[:12]}); run the same "
+                "command again to use this file everywhere"
+            )
+
+    check()
     yield
-    _check(path, model_file_digest(path), expected)
-
-
-def _check(path: str, found: str, expected: str) -> None:
-    if found != expected:
-        raise ChangedError(
-            f"{path} is not the file of the plan (SHA-256 {found[:12]}, expected {expected[:12]}); run the same "
-            "command again to use this file everywhere"
-        )
+    check()
 
 
 _INSTALLED = {"site-packages", "dist-packages"}

@@ -30,8 +30,9 @@ from qipf._common.optional import require
 from qipf.data.tables import csv_text
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run.maps import SUFFIX, KeptMaps
-from qipf.study.run.measure import PredictedNumbers, common_rows, numbers_of
+from qipf.study.run.measure import PredictedNumbers, numbers_of
 from qipf.study.run.store import Store, StoreError, damaged
+from qipf.study.run.study_data import common_rows
 from qipf.study.run.verify import note_of
 
 if TYPE_CHECKING:
@@ -227,9 +228,9 @@ class Bench:
         """Return the predictions of a condition with the scores of all, or of the named, methods."""
         return self._predictions(condition[:4], self._place(condition), methods)
 
-    def held_out(self, dataset: str, net: str, seed: int, methods: Iterable[str] | None = None) -> Predictions:
+    def held_out(self, dataset: str, net: str, seed: int) -> Predictions:
         """Return the predictions for clean inputs that no network was trained on, for calibration."""
-        return self._predictions((dataset, net, seed, "held-out"), 0, methods)
+        return self._predictions((dataset, net, seed, "held-out"), 0, None)
 
     def numbers(self, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
         """Return the held-out predictions of a regression, for learning intervals, and those of a condition."""

@@ -19,7 +19,7 @@ from qipf._common.optional import require, usual_device
 from qipf._common.progress import bar
 from qipf._common.text import printable
 from qipf.study.plan.plan import Plan
-from qipf.study.run import grid, verify
+from qipf.study.run import graph, verify
 from qipf.study.run.check import check_own
 from qipf.study.run.executors import Executor, open_engine
 from qipf.study.run.graph import Cell, WorkItem, as_tasks, needed
@@ -233,8 +233,8 @@ def run_plan(
     opened, device = Store(store, create=True), device or usual_device("bench")
     with opened.writing(plan.name) as locked:
         _check_name(plan, opened)
-        entries = grid.entries(plan, device)
-        index, targets = [entry.as_json() for entry in entries], grid.targets(entries, times=times)
+        entries = graph.entries(plan, device)
+        index, targets = [entry.as_json() for entry in entries], graph.targets(entries, times=times)
         damaged, notes = repair(opened)
 
         def wanted() -> list[Cell]:

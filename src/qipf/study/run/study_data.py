@@ -18,8 +18,7 @@ from qipf.data.npz import read_arrays
 from qipf.scores.base import check_rows
 from qipf.study import datasets, nets, shifts
 from qipf.study.datasets import Dataset, Split
-from qipf.study.plan.predicts import PREDICTS
-from qipf.study.run.measure import common_rows
+from qipf.study.plan.methods import PREDICTS
 from qipf.study.run.own_model import unchanged
 from qipf.tasks.outputs import zeros_and_ones
 from qipf.tasks.pixels import IGNORED
@@ -291,6 +290,16 @@ class Group(NamedTuple):
     digest: str = ""
     files: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
+
+
+def common_rows(count: int, size: int) -> np.ndarray:
+    """Return the rows that all methods are compared on: `size` of `count` at random, or all for 0.
+
+    The draw depends on these two numbers alone: it is the same for every network, seed, shift and method.
+    """
+    if not 0 < size < count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(1).choice(count, size, replace=False))
 
 
 def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, device: str) -> Split:

@@ -30,25 +30,17 @@ frosted glass move at once, spatter is always mud, and edge pixels are repeated 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
-from importlib import resources
 
 import torch
 from torch import Tensor
 
 from qipf.study.shifts import effects
-from qipf.study.shifts.effects import Counter, check_severity, jpeg
+from qipf.study.shifts.effects import ARGUMENTS, Counter, check_severity, jpeg
 from qipf.study.shifts.paper import apply as shift
 from qipf.tasks.perturbations import check_images, perturb
 
-_ARGUMENTS = tomllib.loads(resources.files("qipf.study.shifts").joinpath("corruptions.toml").read_text("utf-8"))
-GREY: dict[str, list[list[float]]] = _ARGUMENTS["grey"]
-"""Arguments at each severity for images with one channel (or any number except three)."""
-COLOUR: dict[str, list[list[float]]] = _ARGUMENTS["colour"]
-"""Arguments for images with three channels."""
-
-CORRUPTIONS = tuple(GREY)
+CORRUPTIONS = tuple(ARGUMENTS["grey"])
 """Names of all corruptions."""
 
 RESEMBLES = {
@@ -96,7 +88,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
 
 def parameters(name: str, severity: int, channels: int, side: int) -> tuple[float, ...]:
     """Return the arguments of a corruption, with lengths in pixels."""
-    values = (COLOUR if channels == 3 else GREY)[name][severity - 1]
+    values = ARGUMENTS["colour" if channels == 3 else "grey"][name][severity - 1]
     unit = side / (32 if channels == 3 else 28)
     lengths = _LENGTHS.get(name, ())
     return tuple(value * unit if place in lengths else value for place, value in enumerate(values))

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from qipf.metrics.ranking import accuracy_at
+from qipf.metrics.ranking import FORMULAS, Counts, accuracy_at
 from qipf.metrics.summary import group_numbers
 from qipf.study.plan.registry import REGISTRY, column, column_title
 from qipf.study.run.read import Bench, Condition, Predictions
@@ -55,19 +55,7 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
     return Kept(*(float(value) for value in np.mean(found, axis=0))) if found else None
 
 
-def resampled_areas(scores: np.ndarray, wrong: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Return the ROC-AUC of finding errors for each row of `draws`; NaN without errors or without others."""
-    order = np.argsort(scores, kind="stable")
-    ranked, drawn, missed = scores[order], draws[:, order], wrong[order]
-    starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
-    errors = np.add.reduceat(drawn * missed, starts, axis=1)
-    others = np.add.reduceat(drawn * ~missed, starts, axis=1)
-    below = np.cumsum(others, axis=1) - others / 2
-    pairs = errors.sum(axis=1) * others.sum(axis=1)
-    return np.where(pairs > 0, (below * errors).sum(axis=1) / np.maximum(pairs, 1), np.nan)
-
-
-def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str, seed: int = 0) -> np.ndarray:
+def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str) -> np.ndarray:
     """Resample the difference in ROC-AUC between two scores of one network, averaged over severities, then shifts.
 
     A resample draws images with all their predictions; both scores and all conditions of one size share the draws. The
@@ -82,17 +70,19 @@ def image_gains(bench: Bench, places: list[Condition], column: str, baseline: st
         units = np.arange(len(wrong)) if predictions.groups is None else group_numbers(predictions.groups, len(wrong))
         if not units.any():
             continue
-        drawn = _draws(int(units.max()) + 1, seed)[:, units]
-        ours, theirs = (resampled_areas(found[name], wrong, drawn) for name in (column, baseline))
-        by_shift[condition.shift].append(ours - theirs)
+        drawn, areas = _draws(int(units.max()) + 1)[:, units], []
+        for name in (column, baseline):
+            order = np.argsort(found[name], kind="stable")
+            areas.append(FORMULAS["roc_auc"](Counts(found[name][order], wrong[order], drawn[:, order])))
+        by_shift[condition.shift].append(areas[0] - areas[1])
     if not by_shift:
         return np.array([])
     means = [np.nanmean(np.ma.masked_invalid(differences), axis=0) for differences in by_shift.values()]
     return np.ma.mean(np.ma.stack(means), axis=0).compressed()
 
 
-def _draws(size: int, seed: int) -> np.ndarray:
-    generator = np.random.default_rng(seed)
+def _draws(size: int) -> np.ndarray:
+    generator = np.random.default_rng(0)
     return np.stack([np.bincount(generator.integers(size, size=size), minlength=size) for _ in range(RESAMPLES)])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from qipf.decisions.comparison import ONE_WIDTH, Estimate, recommend_scale
-from qipf.study.plan.predicts import SCALES
+from qipf.study.plan.methods import SCALES
 from qipf.study.plan.registry import info
 from qipf.study.run.measure import ERROR, ERRORS, MEASURES, compare_scales
 from qipf.study.run.read import Bench, Condition, Row
