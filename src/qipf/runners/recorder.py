@@ -225,9 +225,8 @@ class Recorder:
         for key, hook in self.hooks.items():
             if key not in values:
                 raise RuntimeError(
-                    f"the layer {str(hook.spec) or 'the last linear layer'!r}, which the scorer reads, did not run in "
-                    "this forward pass, or is inside a part that was compiled before; compile the wrapped module "
-                    "instead"
+                    f"the layer {str(hook.spec) or 'the last linear layer'!r} did not run in this forward pass, or "
+                    "was compiled before; compile the wrapped module instead"
                 )
         return {key: values[key] for key in self.hooks}
 

@@ -167,5 +167,5 @@ def folds(labels: np.ndarray, seed: int, count: int) -> np.ndarray:
 
 
 def parts_of(count: int) -> int:
-    """Return the number of folds of which one is held out: ten, or more to hold out about `MANY` inputs."""
+    """Return the number of folds, one to be held out: ten, or more to hold out about `MANY` inputs."""
     return max(10, count // MANY)
