@@ -198,7 +198,7 @@ class _Stub(nn.Module):
         self._module, self._called, self._state = [module], name, state  # a list, so that it is not part of the copy
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        return tree_map(_placeholder, self._state.get()[self._called].pop(0))
+        return tree_map(_value, self._state.get()[self._called].pop(0))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -207,25 +207,14 @@ class _Stub(nn.Module):
             return getattr(self.__dict__["_module"][0], name)
 
 
-class _Shape:
-    """Stand-in for a floating-point tensor whose values are not needed after the split."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.shape, self.dtype, self.device = tuple(like.shape), like.dtype, like.device
-
-
 def _shape(value: Any) -> Any:
-    return _Shape(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+    """Return a stand-in, without memory, for values that are not needed after the split."""
+    floating = isinstance(value, Tensor) and value.is_floating_point()
+    return value.new_full((), torch.nan).expand(value.shape) if floating else value
 
 
 def _value(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def _placeholder(value: Any) -> Any:
-    if not isinstance(value, _Shape):
-        return value
-    return torch.full(value.shape, torch.nan, dtype=value.dtype, device=value.device)
 
 
 def _module(known: Mapping[str, nn.Module], name: str) -> nn.Module:
