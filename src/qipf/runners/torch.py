@@ -170,10 +170,8 @@ class TorchRunner(Runner):
         ]
         weighted = [one for part, one in found if any(True for _ in part.parameters(recurse=False))]
         if weighted and weighted[-1].spatial:  # no weights follow, so these are per-position logits
-            axis = {4: 1, 3: 2}
-            found = [
-                (part, one) for part, one in found if not one.spatial or one.shape[axis[len(one.shape)]] != classes
-            ]
+            own = [one.shape[1 if len(one.shape) == 4 else -1] == classes for _, one in found]
+            found = [pair for pair, logits in zip(found, own, strict=True) if not (pair[1].spatial and logits)]
         return tuple(one for _, one in found)
 
     def _calls(
