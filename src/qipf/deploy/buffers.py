@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
@@ -14,17 +13,10 @@ from torch import Tensor, nn
 class PreciseBuffers(nn.Module):
     """Buffers keep their types in a model of half precision, and may be loaded from another fit of other sizes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._moving = _Lock()
-
     def _follow(self, device: torch.device) -> None:
-        """Move to the device of the logits, if the model was moved by itself."""
-        for buffer in self._buffers.values():
-            if buffer is not None and buffer.device != device:
-                with self._moving:
-                    self.to(device)
-            return
+        """Move to the device of the logits, if the model was moved by itself; several threads may do so at a time."""
+        if any(buffer is not None and buffer.device != device for buffer in self._buffers.values()):
+            self.to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = dict(self.named_buffers())
@@ -40,22 +32,6 @@ class PreciseBuffers(nn.Module):
             if isinstance(found := state_dict.get(prefix + key), Tensor):
                 self._buffers[key] = torch.empty_like(found, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-
-class _Lock:
-    """A lock that copies and files of its owner need not carry."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Lock, ()
 
 
 def _moved(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:

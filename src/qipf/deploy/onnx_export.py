@@ -6,15 +6,14 @@ import os
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from qipf.deploy.wrapper import Wrapped
+from qipf.deploy.wrapper import Wrapped
 
 
 def export_onnx(
@@ -37,26 +36,33 @@ def export_onnx(
         ValueError: The scorer or the model cannot be part of a graph, or the example has fewer than two rows.
         ImportError: onnx or onnxscript is missing.
     """
-    torch = require("torch", extra="torch")
     require("onnx", extra="onnx")
     require("onnxscript", extra="onnx")
-    from qipf.deploy.wrapper import Wrapped
-
     if not isinstance(wrapped, Wrapped):
         raise TypeError(f"wrapped: expected a module that qipf.wrap returned, got {type(wrapped).__name__}")
     inputs = example if isinstance(example, tuple) else (example,)
-    if not inputs or any(not isinstance(part, torch.Tensor) or part.ndim < 1 or part.shape[0] < 2 for part in inputs):
+    if not inputs or any(not isinstance(part, Tensor) or part.ndim < 1 or part.shape[0] < 2 for part in inputs):
         raise ValueError("example: expected tensors with a leading batch axis of two or more rows")
     scorer = wrapped.scorer.scorer
     if scorer.export_problem:
         raise ValueError(f"{scorer.name} cannot be exported: {scorer.export_problem}")
-    graph = _graph(wrapped, with_modes=hasattr(scorer, "modes_of"))
+    graph = _Judged(wrapped)
+    batch = torch.export.Dim("batch")
     was_training = {module: module.training for module in wrapped.modules()}
     wrapped.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
             graph(*inputs)  # raises the errors of the model itself, and moves the scorer to its device before tracing
-            program = _export(torch, graph, inputs, opset)
+            warnings.simplefilter("ignore")  # the exporter comments on its own dependencies
+            try:
+                program: Any = torch.onnx.export(
+                    graph, inputs, dynamo=True, opset_version=opset, verbose=False, output_names=graph.names,
+                    input_names=["input"] if len(inputs) == 1 else [f"input_{number}" for number in range(len(inputs))],
+                    dynamic_shapes=(tuple({0: batch} for _ in inputs),),
+                )  # fmt: skip
+            except Exception as error:
+                found = f"({type(error).__name__}); torch's exporter says:\n{error}"
+                raise ValueError(f"the wrapped model cannot be exported {found}") from error
     finally:
         for module, training in was_training.items():
             module.training = training
@@ -66,48 +72,19 @@ def export_onnx(
         atomic_write(path, file.read_bytes())
 
 
-def _export(torch: Any, graph: Any, inputs: tuple[Tensor, ...], opset: int) -> Any:
-    batch = torch.export.Dim("batch")
-    shapes = (tuple({0: batch} for _ in inputs),)
-    names = ["input"] if len(inputs) == 1 else [f"input_{number}" for number in range(len(inputs))]
-    outputs = graph.names
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter comments on its own dependencies
-        try:
-            return torch.onnx.export(
-                graph,
-                inputs,
-                dynamo=True,
-                dynamic_shapes=shapes,
-                input_names=names,
-                output_names=outputs,
-                opset_version=opset,
-                verbose=False,
-            )
-        except Exception as error:
-            raise ValueError(
-                f"the wrapped model cannot be exported ({type(error).__name__}); torch's exporter says:\n{error}"
-            ) from error
+class _Judged(nn.Module):
+    """Returns all outputs of the wrapped model and its scorer, in the order of `names`."""
 
+    def __init__(self, wrapped: Wrapped) -> None:
+        super().__init__()
+        self.wrapped, self.with_modes = wrapped, hasattr(wrapped.scorer.scorer, "modes_of")
+        there = {"probability": bool(wrapped.judge.method), "accept": wrapped.judge.decides, "modes": self.with_modes}
+        there["posterior"] = wrapped.posterior
+        self.names = ["logits", "uncertainty", *(name for name, found in there.items() if found)]
 
-def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
-    from torch import nn
-
-    class JudgedModel(nn.Module):
-        """Returns all outputs of the wrapped model and its scorer, in the order of `names`."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.wrapped = wrapped
-            there = {"probability": bool(wrapped.judge.method), "accept": wrapped.judge.decides, "modes": with_modes}
-            there["posterior"] = wrapped.posterior
-            self.names = ["logits", "uncertainty", *(name for name, found in there.items() if found)]
-
-        def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-            _, outputs = self.wrapped.observe(*inputs)
-            uncertainty, posterior = self.wrapped.scored(outputs)
-            modes = self.wrapped.scorer.modes(outputs) if with_modes else None
-            found = (outputs.logits, uncertainty, *self.wrapped.judge(uncertainty), modes, posterior)
-            return tuple(part for part in found if part is not None)
-
-    return JudgedModel()
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        _, outputs = self.wrapped.observe(*inputs)
+        uncertainty, posterior = self.wrapped.scored(outputs)
+        modes = self.wrapped.scorer.modes(outputs) if self.with_modes else None
+        found = (outputs.logits, uncertainty, *self.wrapped.judge(uncertainty), modes, posterior)
+        return tuple(part for part in found if part is not None)

@@ -16,9 +16,10 @@ from qipf.arrays import is_traced
 from qipf.decisions.arguments import check_scorer
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
-from qipf.deploy.taps import attach_recorder
+from qipf.runners.features import HEAD, FeatureSpec
 from qipf.runners.loading import check_facts
-from qipf.runners.torch import check_logits, find_values, original
+from qipf.runners.recorder import Recorder, named_modules
+from qipf.runners.torch import TorchRunner, check_logits, find_values, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.confidence import Confidence
 from qipf.scores.coordinates import without_autocast
@@ -97,7 +98,7 @@ class Wrapped(nn.Module):
         if home is not None and home.type != "meta":
             self.scorer.to(home)
             self.judge.to(home)
-        self._recorder = attach_recorder(model, scorer, features)
+        self._recorder = _recorder(model, scorer, features)
         copies = {key: hook.spec.copy for key, hook in self._recorder.hooks.items() if hook.spec.copy is not None}
         self._copied, self.twin = next(iter(copies.items()), ("", None))
         self._views = tuple(dict.fromkeys(layer.name for layer in scorer.layers if isinstance(layer, View)))
@@ -223,6 +224,48 @@ class ScorerModule(PreciseBuffers):
                 "state_dict", f"its scorer reads {', '.join(wanted) or 'no layer'}, and this module "
                 f"{', '.join(own) or 'none'}", hint="wrap the model with that scorer and its number of views first",
             )  # fmt: skip
+
+
+def _recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorder:
+    """Return a recorder of the features and layers that a fitted scorer reads, whose hooks live as long as it does.
+
+    It also keeps the input of a softmax or a sigmoid, unless the scorer was fitted to the numbers of a regression.
+    """
+    scorer._check_features(features)
+    facts = scorer._require_fitted().facts
+    features = facts.get("features") if features is None and scorer.reads_features else features
+    layers = [one for one in scorer.layers if not isinstance(one, View)]
+    read = {name: FeatureSpec.parse(name) for name in layers if isinstance(name, str)}
+    read |= {str(one): one.spec(TorchRunner(model)) for one in layers if not isinstance(one, str)}
+    head = None
+    if scorer.reads_features:
+        read = {"features": HEAD if features is None else FeatureSpec.parse(features), **read}
+        head = _head(model, scorer) if features is None else None
+    numbers = facts.get("output") == "regression" or facts.get("task", {}).get("name") == "numbers"
+    recorder = Recorder(model, read, head=head, endings=not numbers)
+    recorder.attach()
+    return recorder
+
+
+def _head(model: nn.Module, scorer: Scorer) -> nn.Module:
+    facts = scorer._require_fitted().facts
+    width, columns = facts.get("width"), facts.get("columns")
+    names = {module: name for name, module in {"": model, **named_modules(model)}.items()}  # shared layers once
+    heads = {
+        name: module
+        for module, name in names.items()
+        if isinstance(module, nn.Linear)
+        and width in (None, module.in_features)
+        and columns in (None, module.out_features)
+    }
+    if len(heads) != 1:
+        found = f"{len(heads)} linear layers ({', '.join(heads)})" if heads else "no linear layer"
+        raise Problem(
+            "features", f"{found} of this model maps {width or 'any number of'} features to "
+            f"{columns or 'any number of'} logits",
+            hint="name the module whose output is the features, here and in qipf.collect",
+        )  # fmt: skip
+    return next(iter(heads.values()))
 
 
 def _rows(logits: Tensor) -> Tensor:

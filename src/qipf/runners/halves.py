@@ -12,6 +12,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,7 +128,7 @@ class SecondHalf(nn.Module):
         """The module of the network from whose output the copy starts."""
         return next(one for one, name in self.watched.items() if name == self._split)
 
-    def note(self, state: dict[str, list[Any]], module: nn.Module, output: Any) -> None:
+    def note(self, state: dict[str, list[Any]], module: nn.Module, _: Any, output: Any) -> None:
         """Record a call in the network's own pass: the value at the split, but only shapes before it."""
         name = self.watched[module]
         kept = tree_map(_value if name == self._split else _shape, output)
@@ -198,7 +199,7 @@ class _Stub(nn.Module):
         self._module, self._called, self._state = [module], name, state  # a list, so that it is not part of the copy
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        return tree_map(_placeholder, self._state.get()[self._called].pop(0))
+        return tree_map(_value, self._state.get()[self._called].pop(0))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -207,25 +208,14 @@ class _Stub(nn.Module):
             return getattr(self.__dict__["_module"][0], name)
 
 
-class _Shape:
-    """Stand-in for a floating-point tensor whose values are not needed after the split."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.shape, self.dtype, self.device = tuple(like.shape), like.dtype, like.device
-
-
 def _shape(value: Any) -> Any:
-    return _Shape(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+    """Return a stand-in, without memory, for values that are not needed after the split."""
+    floating = isinstance(value, Tensor) and value.is_floating_point()
+    return value.new_full((), torch.nan).expand(value.shape) if floating else value
 
 
 def _value(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def _placeholder(value: Any) -> Any:
-    if not isinstance(value, _Shape):
-        return value
-    return torch.full(value.shape, torch.nan, dtype=value.dtype, device=value.device)
 
 
 def _module(known: Mapping[str, nn.Module], name: str) -> nn.Module:
@@ -323,28 +313,26 @@ def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
 
 def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple[Cut, SecondHalf]:
     """Return a cut and its copy if the copy reproduces the logits up to rounding."""
-    half = SecondHalf(module, cut)
+    half, reads = SecondHalf(module, cut), _Reads(module)
+    state: dict[str, list[Any]] = {}
     try:
-        with runner.reading({"copy": half.spec}, show=False) as run:
-            found = run(batch)
+        with runner.reading({}, show=False) as run:
+            logits = run(batch).logits.double()
+        with untouched(module, eager=True), watching(half.watched, partial(half.note, state)):
+            module(*batch.args, **batch.kwargs)
+            with reads:
+                copied = half(state, batch.args, batch.kwargs).reshape(logits.shape)
     except (RuntimeError, TypeError, LookupError, AttributeError, ValueError) as error:
         raise Problem("split", f"the part behind {cut.split!r} does not run by itself ({first_line(error)})") from error
-    logits, copied = found.logits.double(), found.features["copy"].double().reshape(found.logits.shape)
+    tolerance = 2e-2 if copied.dtype in _HALF else 1e-4
     if bool(copied.isnan().any()) and not bool(logits.isnan().any()):
         raise Problem("split", f"a connection bypasses {cut.split!r}", hint="name another module")
-    tolerance = 2e-2 if found.features["copy"].dtype in _HALF else 1e-4
-    if not float((copied - logits).abs().max()) <= tolerance * max(1.0, float(logits.abs().max())):
+    if not float((copied.double() - logits).abs().max()) <= tolerance * max(1.0, float(logits.abs().max())):
         raise Problem(
             "split", f"the part behind {cut.split!r} does not reproduce the logits", hint="name another module"
         )
     if not any(True for _ in half.network.parameters()):
         raise Problem("split", f"nothing behind {cut.split!r} can be trained", hint="name an earlier module")
-    state: dict[str, list[Any]] = {}
-    reads = _Reads(module)
-    with untouched(module, eager=True), watching(half.watched, lambda one, _, output: half.note(state, one, output)):
-        module(*batch.args, **batch.kwargs)
-        with reads:
-            half(state, batch.args, batch.kwargs)
     if reads.found:
         raise Problem("split", f"the part behind {cut.split!r} reads weights of the network itself, as in a closure")
     return cut, half

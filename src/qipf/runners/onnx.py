@@ -20,8 +20,8 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.data.batches import INPUTS, Batch, InputSpec, shape_text
 from qipf.runners.features import Candidate, FeatureSpec
-from qipf.runners.onnx_graph import Graph, LogitsAt, corner, in_rows
-from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
+from qipf.runners.onnx_graph import Graph, LogitsAt, corner
+from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, in_rows, log_probabilities
 
 TYPES = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from qipf._common.errors import Problem, first_line
 from qipf._common.optional import require
-from qipf.runners.runner import CORNER, class_axis
+from qipf.runners.runner import CORNER, computes
 
 _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Dropout", "Transpose")
 """Operators that keep the values and their order within a row."""
@@ -68,11 +67,7 @@ class LogitsAt(NamedTuple):
         if after.ndim == 4 and values.shape != after.shape:
             return False
         values, expected = (corner(one).astype(np.float64) for one in (values.reshape(after.shape), after))
-        if operator == "Sigmoid":
-            made = special.expit(values)
-        else:
-            made = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=class_axis(values))
-        return bool(np.allclose(made, expected, rtol=1e-2, atol=1e-3))
+        return computes(operator, values, expected)
 
 
 class Graph:
@@ -273,13 +268,6 @@ def _unordered(values: np.ndarray) -> tuple[int, int]:
 def corner(values: np.ndarray) -> np.ndarray:
     """Crop per-pixel logits (N, C, H, W) for checks; other logits are unchanged."""
     return values[:, :, :CORNER, :CORNER] if values.ndim == 4 else values
-
-
-def in_rows(values: np.ndarray) -> np.ndarray:
-    """Return outputs (N,) and (N, C, 1, ...) as (N, C); others unchanged."""
-    if values.ndim == 1:
-        return values[:, None]
-    return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values
 
 
 def read_model(source: Path | bytes) -> Any:

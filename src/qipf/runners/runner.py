@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import array_api_compat as compat
 import numpy as np
+from scipy import special
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
@@ -184,12 +185,29 @@ def class_axis(values: Array) -> int:
     return 1 if values.ndim == 4 else -1
 
 
+def in_rows(values: np.ndarray) -> np.ndarray:
+    """Return outputs (N,) and (N, C, 1, ...) as (N, C); others unchanged."""
+    if values.ndim == 1:
+        return values[:, None]
+    return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values
+
+
 def has_probabilities(values: np.ndarray, tolerance: float = 1e-3) -> bool:
     """Return True if there are several classes and all predictions are non-negative and sum to 1."""
     axis = class_axis(values)
     if values.ndim < 2 or values.shape[axis] < 2 or values.size == 0 or not bool((values >= 0).all()):
         return False
     return bool((np.abs(values.sum(axis, dtype=np.float64) - 1) < tolerance).all())
+
+
+def computes(operator: str, entered: np.ndarray, values: np.ndarray) -> bool:
+    """Return True if a sigmoid, softmax or log-softmax over the class axis gives these values, up to rounding."""
+    if operator == "Sigmoid":
+        made = special.expit(entered)
+    else:
+        function = special.log_softmax if operator == "LogSoftmax" else special.softmax
+        made = function(entered, axis=class_axis(entered))
+    return bool(np.allclose(made, values, rtol=1e-2, atol=1e-3))
 
 
 def log_probabilities(values: np.ndarray) -> np.ndarray:

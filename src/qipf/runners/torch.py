@@ -19,6 +19,7 @@ from torch.export import ExportedProgram, unflatten
 from qipf._common.errors import Problem, first_line
 from qipf.arrays import widest_float
 from qipf.data.batches import INPUTS, Batch, InputSpec, as_numbers, describe, is_array, take
+from qipf.data.npz import native
 from qipf.runners.features import HEAD, Candidate, FeatureSpec
 from qipf.runners.recorder import (
     Recorder,
@@ -30,9 +31,20 @@ from qipf.runners.recorder import (
     untouched,
     watching,
 )
-from qipf.runners.runner import CORNER, Pass, Run, Runner, check_single, class_axis, has_probabilities
+from qipf.runners.runner import (
+    CORNER,
+    Pass,
+    Run,
+    Runner,
+    check_single,
+    class_axis,
+    computes,
+    has_probabilities,
+    in_rows,
+)
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _TORCH = str(Path(torch.__file__).parent)
 NEAR = 0.2
 """Maximum difference between logits and the upsampled output of their layer, in standard deviations of the logits."""
@@ -74,8 +86,7 @@ class TorchRunner(Runner):
         self.fixed: int | None = getattr(self.module, "fixed_batch", None)
         self._dtype = next((p.dtype for p in self.module.parameters() if p.dtype in _FLOATS), None)
         self._parameters = forward_parameters(original(self.module))
-        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        self.inputs = [InputSpec(name) for name, one in self._parameters.items() if one.kind not in several]
+        self.inputs = [InputSpec(name) for name, one in self._parameters.items() if one.kind not in _VARIADIC]
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of `forward`, as tensors with the model's floating-point type and device."""
@@ -159,10 +170,8 @@ class TorchRunner(Runner):
         ]
         weighted = [one for part, one in found if any(True for _ in part.parameters(recurse=False))]
         if weighted and weighted[-1].spatial:  # no weights follow, so these are per-position logits
-            axis = {4: 1, 3: 2}
-            found = [
-                (part, one) for part, one in found if not one.spatial or one.shape[axis[len(one.shape)]] != classes
-            ]
+            own = [one.shape[1 if len(one.shape) == 4 else -1] == classes for _, one in found]
+            found = [pair for pair, logits in zip(found, own, strict=True) if not (pair[1].spatial and logits)]
         return tuple(one for _, one in found)
 
     def _calls(
@@ -394,15 +403,12 @@ def original(model: nn.Module) -> nn.Module:
 
 def input_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
     """Return the device of the inputs, checked against that of the model."""
-    tensors = [*model.parameters(), *model.buffers()]
-    homes = list(dict.fromkeys(tensor.device for tensor in tensors)) or [torch.device("cpu")]
+    homes = list(dict.fromkeys(tensor.device for tensor in (*model.parameters(), *model.buffers())))
     if any(home.type == "meta" for home in homes):
         raise Problem("model", "parameters are on the meta device and have no values", hint="load them first")
-    if device is None:
-        return homes[0]
+    if device is None or not homes:
+        return homes[0] if homes else as_device("device", device or "cpu")
     wanted = as_device("device", device)
-    if not tensors:
-        return wanted
     for home in homes:
         if wanted.type == home.type and wanted.index in (None, home.index):
             return home
@@ -423,12 +429,11 @@ def to_tensor(values: Any, name: str = "data") -> Tensor:
     """Convert `values` to a tensor; read-only memory and negative strides are copied."""
     if isinstance(values, Tensor):
         return values
-    array = as_numbers(values, name)
+    array = native(as_numbers(values, name))
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
-    if array.dtype.itemsize > 8 and array.dtype.kind == "f":
-        array = array.astype(np.float64)  # torch has no wider floats
-    return torch.as_tensor(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+    wide = array.dtype.itemsize > 8 and array.dtype.kind == "f"  # torch has no wider floats
+    return torch.as_tensor(array.astype(np.float64) if wide else array)
 
 
 def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
@@ -441,8 +446,7 @@ def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     """Return the names of the required arguments."""
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters.values() if p.default is p.empty and p.kind not in several]
+    return [p.name for p in parameters.values() if p.default is p.empty and p.kind not in _VARIADIC]
 
 
 def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], number: int = 0) -> Any:
@@ -527,27 +531,21 @@ def _before(recorder: Recorder, values: Tensor) -> Tensor:
     if last is None or last.entered.numel() != values.numel() or not is_output(last.output, values):
         return values
     entered = last.entered.reshape(values.shape)
-    return entered if _ends(ending_name(last.module), _few(entered), _few(values)) else values
+    return entered if computes(ending_name(last.module), _few(entered), _few(values)) else values
 
 
-def _ends(name: str, entered: Tensor, values: Tensor) -> bool:
-    """Return True if the named function over the class axis computes the values."""
-    made = torch.sigmoid(entered) if name == "Sigmoid" else torch.softmax(entered, class_axis(entered))
-    return torch.allclose(made.log() if name == "LogSoftmax" else made, values, rtol=1e-2, atol=1e-3)
-
-
-def _few(values: Tensor) -> Tensor:
+def _few(values: Tensor) -> np.ndarray:
     """Return some of the values in double precision, for checks."""
     parts = {3: (slice(2), slice(32)), 4: (slice(1), slice(None), slice(CORNER), slice(CORNER))}
-    return values[parts.get(values.ndim, slice(CORNER))].double().cpu()
+    return values[parts.get(values.ndim, slice(CORNER))].detach().cpu().double().numpy()
 
 
 def check_logits(values: Tensor) -> None:
     """Raise if logits look like probabilities, as for a model that ends in a function instead of a module."""
     few = _few(values)
-    few = few.flatten(1) if few.ndim > 2 and all(size == 1 for size in few.shape[2:]) else few
+    few = in_rows(few) if few.ndim > 2 else few
     check_single(few)
-    if few.numel() > few.shape[class_axis(few)] and has_probabilities(few.numpy(), 2e-2):
+    if few.size > few.shape[class_axis(few)] and has_probabilities(few, 2e-2):
         hint = "return what enters the softmax, or end the model in nn.Softmax"
         raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
 
