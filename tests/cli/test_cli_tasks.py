@@ -155,8 +155,8 @@ def test_maps_and_pictures_of_pixels(runner: str) -> None:
 
 def test_the_batch_size_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     save("data.npz", "pixels", count=6)
-    sizes, own = [], Data.batches
-    monkeypatch.setattr(Data, "batches", lambda data, size: sizes.append(size) or own(data, size))
+    sizes, own = [], Data.read
+    monkeypatch.setattr(Data, "read", lambda data, rows: sizes.append(rows.stop - rows.start) or own(data, rows))
     few = ["--batch-size", "1", "--quiet"]
     assert main(["fit", "house_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "seg.qipf", *few]) == 0
     for out, more, most in (("a.csv", few, 1), ("b.csv", ["--quiet"], 4)):

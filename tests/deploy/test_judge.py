@@ -74,18 +74,27 @@ def test_state_dicts_and_half_precision(net, outputs) -> None:
     assert wrapped.half().judge.threshold.dtype == torch.float64
 
 
-def test_onnx_has_all_as_named_outputs(net, outputs, tmp_path) -> None:
+@pytest.mark.slow
+def test_onnx_has_all_as_named_outputs_and_a_layer_that_is_overwritten_later(tmp_path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    wrapped = qipf.wrap(net, fitted(outputs))
-    qipf.export_onnx(wrapped, tmp_path / "net.onnx", torch.zeros(2, 6))
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(inplace=True), torch.nn.Linear(16, 3)).eval()
+    x = torch.randn(600, 6)
+    known = qipf.collect(net, (x, (net(x) + 0.1 * torch.randn(600, 3)).argmax(1)), layers="0", progress=False)
+    scorer = qipf.Probe(space="0", hidden=8, epochs=2).fit(data=known)
+    scorer.probability = qipf.ErrorProbability("isotonic").fit_scorer(scorer, known)
+    scorer.decision = qipf.Decision("accept>=0.7").fit_scorer(scorer, known)
+    qipf.export_onnx(qipf.wrap(net, scorer), tmp_path / "net.onnx", x[:2])
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     assert [out.name for out in session.get_outputs()] == ["logits", "uncertainty", "probability", "accept"]
-    x = torch.randn(77, 6)
-    with torch.no_grad():
-        expected = wrapped(x)
-    found = session.run(None, {"input": x.numpy()})
-    for got, wanted in zip(found, expected, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    live = torch.randn(77, 6)  # no row is the threshold itself
+    logits, uncertainty, probability, accept = session.run(None, {"input": live.numpy()})
+    seen = qipf.collect(net, live, layers="0", progress=False)
+    expected = scorer(seen)
+    np.testing.assert_allclose(logits, seen.logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(uncertainty, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(probability, scorer.probability(expected), rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(accept, scorer.decision.accept(expected))
 
 
 def test_it_compiles_and_exports(net, outputs) -> None:

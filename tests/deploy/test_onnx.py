@@ -9,7 +9,7 @@ import torch
 
 from qipf.deploy.onnx_export import export_onnx
 from qipf.deploy.wrapper import wrap
-from qipf.scores import KNN, Probe, WeightQIPF
+from qipf.scores import KNN, WeightQIPF
 from qipf.study.nets import build
 from qipf.tasks.collect import collect
 
@@ -48,19 +48,6 @@ def test_onnxruntime_agrees_for_any_batch(name: str, tmp_path) -> None:
     # The field itself, without the difference between two libraries' convolutions.
     exact = WeightQIPF(factor=160, pool=POOL[name], tolerance=None).fit(net, collect(net, images, progress=False))
     np.testing.assert_allclose(modes, exact.modes(torch.from_numpy(logits)), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_layer_that_is_overwritten_later_is_exported_as_it_was(tmp_path) -> None:
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 3)).eval()
-    x = torch.randn(60, 4)
-    outputs = collect(net, (x, torch.arange(60) % 3), layers="0", progress=False)
-    scorer = Probe(space="0", hidden=8, epochs=2).fit(data=outputs)
-    export_onnx(wrap(net, scorer), tmp_path / "net.onnx", x[:2])
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
-    (uncertainty,) = session.run(["uncertainty"], {"input": x.numpy()})
-    np.testing.assert_allclose(uncertainty, scorer(outputs), rtol=1e-4, atol=1e-4)
 
 
 def test_what_cannot_be_exported_says_so(tmp_path) -> None:

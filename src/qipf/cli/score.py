@@ -153,12 +153,14 @@ def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
         with naming(features="--model", layers="--model"):  # a different model from the one that FILE was fitted to
             yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
-    batches = data.batches(work.batch_size)
-    for arrays, numbers in track(batches, "scoring", total=-(-len(data) // work.batch_size), show=not QUIET.get()):
-        outputs = work.given(arrays, numbers.tolist())
-        scores = scorer._named(outputs, numbers.tolist())
+    every = np.arange(len(data)) if data.numbers is None else data.numbers
+    for start in track(range(0, len(data), work.batch_size), "scoring", show=not QUIET.get()):
+        rows = slice(start, start + work.batch_size)
+        numbers = every[rows].tolist()
+        outputs = work.given(data.read(rows), numbers)
+        scores = scorer._named(outputs, numbers)
         kept = np.ones(len(outputs), dtype=bool)
-        yield Scored(scores, work.task.predicted(outputs), outputs.labels, kept, numbers.tolist(), outputs)
+        yield Scored(scores, work.task.predicted(outputs), outputs.labels, kept, numbers, outputs)
 
 
 def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool) -> dict[str, Any]:

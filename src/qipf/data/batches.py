@@ -5,6 +5,7 @@ Datasets and loaders of PyTorch are recognised; it need not be installed.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -109,16 +110,19 @@ class Source:
         indexed: True if any row can be read at any time.
     """
 
-    rows: int | None
-    count: int | None
+    rows: int | None = None
+    count: int | None = None
+    indexed: bool = False
+    _started: Iterator[tuple[Any, Any, Sequence[int]]] | None = None
+    _order: np.ndarray | None = None
+    """the rows to read, of data in which any row can be read"""
+    _limit: int | None = None
+    """the number of rows to read of another source"""
 
     def __init__(self, data: Any, batch_size: int, numbers: Sequence[int] | np.ndarray | None = None) -> None:
         check_whole("batch_size", batch_size, 1)
-        self._size, self._limit = batch_size, None
-        self._numbers = numbers.tolist() if isinstance(numbers, np.ndarray) else numbers
-        self._started: Iterator[tuple[Any, Any, Sequence[int]]] | None = None
+        self._size, self._numbers = batch_size, numbers
         self._data, self._whole = data, None if _is_torch(data, "DataLoader") else _whole_arrays(data)
-        self.rows = self.count = None
         self.indexed = self._whole is not None
         if self._whole is not None:
             self.rows = _count_rows(self._whole)
@@ -158,17 +162,17 @@ class Source:
         """Return `size` random rows in their order if any row can be read, otherwise the first rows."""
         if self.rows is not None and self.rows <= size:
             return self
+        picked = copy.copy(self)
+        picked._started, picked.rows = None, size if self.indexed else None if self.rows is None else size
         if not self.indexed:
-            first = Source.__new__(Source)
-            first.__dict__.update(self.__dict__, _data=self, _limit=size, _started=None)
-            first.rows = None if self.rows is None else min(self.rows, size)
-            return first
+            picked._data, picked._limit = self, size
+            return picked
         import torch
 
         drawn = torch.randperm(self.rows or 0, generator=torch.Generator().manual_seed(seed))[:size].sort().values
-        rows = drawn.numpy()
-        picked = _Items(self._data, rows) if self._whole is None else take(self._whole, rows)
-        return Source(picked, self._size, rows if self._numbers is None else np.asarray(self._numbers)[rows])
+        picked._order = drawn.numpy() if self._order is None else self._order[drawn.numpy()]
+        picked.count = -(-size // self._size)
+        return picked
 
     def _batches(self) -> Iterator[tuple[Any, Any, Sequence[int]]]:
         if self._limit is not None:
@@ -180,21 +184,25 @@ class Source:
             rows = _rows_of((inputs, labels))
             if rows is None:
                 raise Problem("data", f"batch {number}: the number of rows is unknown", hint="give labels as well")
-            found = range(first, first + rows)
-            yield inputs, labels, found if self._numbers is None else self._numbers[found.start : found.stop]
+            found = range(first, first + rows) if self._order is None else self._order[first : first + rows].tolist()
+            yield inputs, labels, found if self._numbers is None else [int(self._numbers[row]) for row in found]
             first += rows
 
     def _raw(self) -> Iterator[Any]:
-        starts = range(0, self.rows or 0, self._size)
-        if self._whole is not None:
-            return (take(self._whole, slice(start, start + self._size)) for start in starts)
         if self.indexed:
-            indices = (range(start, min(start + self._size, self.rows or 0)) for start in starts)
-            return (_stacked([self._data[index] for index in chosen]) for chosen in indices)
+            parts = (slice(at, min(at + self._size, self.rows or 0)) for at in range(0, self.rows or 0, self._size))
+            return (self._read(part if self._order is None else self._order[part]) for part in parts)
         if _is_torch(self._data, "IterableDataset"):
             items = iter(self._data)
             return iter(lambda: _stacked(list(islice(items, self._size))), None)
         return iter(self._data)
+
+    def _read(self, rows: slice | np.ndarray) -> Any:
+        """Return some rows of data in which any row can be read."""
+        if self._whole is not None:
+            return take(self._whole, rows)
+        chosen = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
+        return _stacked([self._data[index] for index in chosen])
 
     def _first_rows(self, limit: int) -> Iterator[tuple[Any, Any, Sequence[int]]]:
         for inputs, labels, numbers in self._data:
@@ -206,19 +214,6 @@ class Source:
             limit -= len(part)
             if limit <= 0:
                 return
-
-
-class _Items:
-    """Some items of a dataset."""
-
-    def __init__(self, data: Any, indices: np.ndarray) -> None:
-        self._data, self._indices = data, indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._data[int(self._indices[index])]
 
 
 def mask_key(names: Container[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -73,20 +73,17 @@ class Data:
         numbers = rows if self.numbers is None else self.numbers[rows]
         return replace(self, arrays=arrays, files=files, named={}, numbers=numbers, mode=mode)
 
-    def batches(self, size: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-        """Yield the arrays of consecutive batches, and their rows in the file; one batch is in memory at a time."""
-        mode, numbers = self.mode, np.arange(len(self)) if self.numbers is None else self.numbers
-        for start in range(0, len(self), size):
-            rows = slice(start, min(start + size, len(self)))
-            part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
-            if self.files:
-                mode = mode or image_mode(self.files[0])
-                part["inputs"] = read_images(self.files[rows], mode)
-            yield part, numbers[rows]
+    def read(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
+        """Return the arrays of some rows, in memory and with decoded images."""
+        part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
+        if self.files:
+            files = tuple(self.files[row] for row in np.arange(len(self))[rows])
+            part["inputs"] = read_images(files, self.mode or image_mode(self.files[0]))
+        return part
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
         """Return some images: the first input with four dimensions."""
-        ((arrays, _),) = self.take(np.asarray(rows)).batches(max(1, len(rows)))
+        arrays = self.read(np.asarray(rows))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
 
@@ -139,44 +136,25 @@ class FileSource(Source):
         inputs: The inputs of the model.
         batch_size: Rows per batch.
         ids: True if rows of bytes are token ids instead of the numbers of a table.
-        chosen: The rows to read; None for all.
     """
 
-    def __init__(
-        self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False,
-        chosen: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        self.data, self._specs, self._size, self._ids, self._chosen = data, inputs, batch_size, ids, chosen
-        self._started, self.indexed = None, True
-        self.rows = len(data) if chosen is None else len(chosen)
+    def __init__(self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False) -> None:
+        if data.files and not data.mode:
+            data = replace(data, mode=image_mode(data.files[0]))
+        self.data, self._specs, self._size, self._ids = data, inputs, batch_size, ids
+        self._numbers, self.indexed, self.rows = data.numbers, True, len(data)
         self.count = -(-self.rows // batch_size)
 
-    def sample(self, size: int, seed: int) -> FileSource:
-        """Return `size` random rows in their order."""
-        if self._chosen is not None or len(self.data) <= size:
-            return self
-        import torch
-
-        drawn = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))[:size].sort().values
-        return FileSource(self.data, self._specs, self._size, ids=self._ids, chosen=drawn.numpy())
-
-    def _parts(self) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-        if self._chosen is None:
-            yield from self.data.batches(self._size)
-            return
-        for start in range(0, len(self._chosen), self._size):
-            yield from self.data.take(self._chosen[start : start + self._size]).batches(self._size)
-
-    def _batches(self) -> Iterator[tuple[Any, Any, Sequence[int]]]:
-        for arrays, numbers in self._parts():
-            if "inputs" in arrays:
-                spec = self._specs[0] if len(self._specs) == 1 else None
-                inputs = self._taken(arrays["inputs"], spec, True)
-            else:
-                specs = {one.name: one for one in self._specs}
-                named = {key.removeprefix(INPUT): values for key, values in arrays.items() if key.startswith(INPUT)}
-                inputs = {name: self._taken(values, specs.get(name), False) for name, values in named.items()}
-            yield inputs, arrays.get("labels"), numbers.tolist()
+    def _read(self, rows: slice | np.ndarray) -> Any:
+        arrays = self.data.read(rows)
+        if "inputs" in arrays:
+            spec = self._specs[0] if len(self._specs) == 1 else None
+            inputs: Any = self._taken(arrays["inputs"], spec, True)
+        else:
+            specs = {one.name: one for one in self._specs}
+            named = {key.removeprefix(INPUT): values for key, values in arrays.items() if key.startswith(INPUT)}
+            inputs = {name: self._taken(values, specs.get(name), False) for name, values in named.items()}
+        return inputs, arrays.get("labels")
 
     def _taken(self, values: np.ndarray, spec: InputSpec | None, alone: bool) -> np.ndarray:
         """Return one input in the layout and the range of values that the model takes."""

@@ -224,14 +224,28 @@ class OnnxRunner(Runner):
         Raises:
             Problem: There is no such tensor, or ONNX Runtime cannot run the batch.
         """
-        session = self._session(tuple(dict.fromkeys(names)))
+        names = list(dict.fromkeys(names))
+        session = self._session(tuple(names))
         sizes = {one.batch for one in self.inputs if one.batch is not None and one.name in feeds}
         rows = max((len(values) for values in feeds.values() if values.ndim), default=0)
         size = min(sizes) if sizes else max(1, rows)
-        parts = [self._run(session, feeds, slice(start, start + size), size, names) for start in range(0, rows, size)]
+        parts: list[dict[str, np.ndarray]] = []
+        for start in range(0, rows, size):
+            part = _cut(feeds, slice(start, start + size))
+            part = part if start + size <= rows else _padded(part, size)
+            found = _called(session, names, {key: np.ascontiguousarray(values) for key, values in part.items()})
+            parts.append(dict(zip(names, found, strict=True)))
+            for name, values in parts[-1].items():
+                if not isinstance(values, np.ndarray) or values.ndim == 0 or len(values) != size:
+                    shape = f"shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+                    raise Problem(
+                        "output" if name == self.output else "layers",
+                        f"{name!r}: expected a tensor with one row per input, {size}, got {shape}",
+                        hint="its first dimension is not the batch, so name another tensor",
+                    )  # fmt: skip
         if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
+            return {name: values[:rows] for name, values in parts[0].items()}
+        return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
         """Return those of the named tensors that have one row per input, for a few rows.
@@ -253,7 +267,7 @@ class OnnxRunner(Runner):
     def _search(self, feeds: Mapping[str, np.ndarray]) -> LogitsAt:
         graph = self.find_graph()
         shape = next(one.shape for one in self.session.get_outputs() if one.name == self.output)
-        few = _cut(feeds, 1 if len(shape or ()) == 4 else 8)  # per-pixel logits are large
+        few = _cut(feeds, slice(1 if len(shape or ()) == 4 else 8))  # per-pixel logits are large
         ending = None if graph is None else graph.ending(self.output)
         if ending is not None:
             found = self.look(few, [self.output, *ending.before])
@@ -284,7 +298,7 @@ class OnnxRunner(Runner):
             return graph.map_input(logits)
         if logits in self._made.heads:
             return self._made.heads[logits]
-        few, seen = _cut(feeds, 2), {}
+        few, seen = _cut(feeds, slice(2)), {}
         for name in names:
             found = {key: one.shape for key, one in self.look(few, [logits, name], keep=name == names[0]).items()}
             seen |= found
@@ -336,26 +350,6 @@ class OnnxRunner(Runner):
                 f"{len(given)}", hint="give several as a dict by their names, or as ((a, b), labels)",
             )  # fmt: skip
         return list(zip(self.inputs, given, strict=True))
-
-    def _run(
-        self, session: Any, feeds: Mapping[str, np.ndarray], rows: slice, size: int, names: Sequence[str]
-    ) -> dict[str, np.ndarray]:
-        cut = {name: values[rows] if values.ndim else values for name, values in feeds.items()}
-        count = max(len(values) for values in cut.values() if values.ndim)
-        if count < size:  # the last part if the batch size is fixed
-            cut = _padded(cut, size)
-        names = list(dict.fromkeys(names))
-        found = _called(session, names, {key: np.ascontiguousarray(values) for key, values in cut.items()})
-        result = dict(zip(names, found, strict=True))
-        for name, values in result.items():
-            if not isinstance(values, np.ndarray) or values.ndim == 0 or len(values) != size:
-                shape = f"shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
-                argument = "output" if name == self.output else "layers"
-                raise Problem(
-                    argument, f"{name!r}: expected a tensor with one row per input, {size}, got {shape}",
-                    hint="its first dimension is not the batch, so name another tensor",
-                )  # fmt: skip
-        return {name: values[:count] for name, values in result.items()}
 
     def _session(self, names: tuple[str, ...]) -> Any:
         """Return a session with these outputs: that of the model, or a cached one."""
@@ -443,8 +437,8 @@ def _one_row_each(shape: tuple[int, ...], logits: tuple[int, ...], flat: bool) -
     return len(shape) > 1 and all(size == 1 for size in shape[1:-1])
 
 
-def _cut(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
-    return {name: values[:rows] if values.ndim else values for name, values in feeds.items()}
+def _cut(feeds: Mapping[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
+    return {name: values[rows] if values.ndim else values for name, values in feeds.items()}
 
 
 def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
