@@ -109,10 +109,10 @@ class SecondHalf(nn.Module):
         self.spec = FeatureSpec(cut.split, "copy", self)
         self._state, self._fixed = PerPass(), True
         known = dict(model.named_modules())
-        self.watched = {_module(known, name): name for name in (*cut.past, cut.split)}
+        self.watched = {find_module(known, name, "split"): name for name in (*cut.past, cut.split)}
         memo: dict[int, Any] = {id(one): _Stub(one, name, self._state) for one, name in self.watched.items()}
         if cut.ending:
-            memo[id(_module(known, cut.ending))] = nn.Identity()
+            memo[id(find_module(known, cut.ending, "split"))] = nn.Identity()
         for part in model.modules():  # the user's hooks are not for the copy; torch's own compute weights
             for hooks in (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks):
                 own = {key: hook for key, hook in hooks.items() if type(hook).__module__.startswith("torch.")}
@@ -218,13 +218,6 @@ def _value(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def _module(known: Mapping[str, nn.Module], name: str) -> nn.Module:
-    try:
-        return find_module(known, name)
-    except Problem as error:
-        raise error.renamed("split") from None
-
-
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
     """Split a network, and return the position and a copy of the second half that reproduces the logits.
 
@@ -242,7 +235,7 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
     calls, ending = _trace(module, batch)
     names = {one: name for name, one in module.named_modules()}
     if split is not None:
-        split = names[_module(dict(module.named_modules()), split)]
+        split = names[find_module(dict(module.named_modules()), split, "split")]
         return _checked(runner, module, batch, _cut(calls, split, ending))
     once = [call for call in calls if sum(other.name == call.name for other in calls) == 1 and call.holds]
     total, behind, found = sum(call.work for call in calls) or 1.0, 0.0, []

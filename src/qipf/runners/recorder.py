@@ -421,8 +421,8 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
-    """Return the module with this name.
+def find_module(modules: Mapping[str, nn.Module], name: str, argument: str = "features") -> nn.Module:
+    """Return the module with this name, which an argument gives.
 
     Raises:
         Problem: There is none; the message suggests similar names.
@@ -431,7 +431,7 @@ def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
         return modules[name]
     near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"
     hint = f"the nearest names are {near}; model.named_modules() lists all"
-    raise Problem("features", f"the model has no module {name!r}", hint=hint)
+    raise Problem(argument, f"the model has no module {name!r}", hint=hint)
 
 
 def type_name(module: nn.Module) -> str:
