@@ -41,11 +41,7 @@ class Budget:
         self.path, self.most, self.spent = path, budget() if most is None else most, 0
 
     def spend(self, size: int) -> None:
-        """Count `size` more bytes, before they are allocated.
-
-        Raises:
-            TooLargeError: Less is left.
-        """
+        """Count `size` more bytes, before they are allocated."""
         self.spent += size
         if self.spent > self.most:
             raise too_large(self.path, self.most)

@@ -29,10 +29,6 @@ def usual_device(extra: str = "torch") -> str:
 
 
 def read_safetensors(path: str | PathLike[str], framework: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the metadata and the tensors of a safetensors file; `framework` is "pt" or "numpy".
-
-    Raises:
-        safetensors.SafetensorError: The file has another format, or is truncated.
-    """
+    """Return the metadata and the tensors of a safetensors file; `framework` is "pt" or "numpy"."""
     with require("safetensors", extra="torch").safe_open(fspath(path), framework=framework) as file:
         return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)

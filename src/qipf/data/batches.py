@@ -256,11 +256,7 @@ def is_numbers(value: Any) -> bool:
 
 
 def as_numbers(values: Any, name: str) -> np.ndarray:
-    """Return a list, a table or any other array-like as an array of numbers, without a copy if possible.
-
-    Raises:
-        Problem: The values are not numbers.
-    """
+    """Return a list, a table or any other array-like as an array of numbers, without a copy if possible."""
     array = _to_array(values, name)
     if array.dtype.kind in "biufc":
         return array

@@ -24,11 +24,7 @@ SCANS = 100
 
 
 def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
-    """Return the image files of a folder; with subfolders, also the class of each and the names of the classes.
-
-    Raises:
-        Problem: There are no images, or images next to subfolders of images.
-    """
+    """Return the image files of a folder; with subfolders, also the class of each and the names of the classes."""
     here = sorted(file for file in folder.iterdir() if file.suffix.lower() in FORMATS)
     folders = sorted(part for part in folder.iterdir() if part.is_dir() and not part.name.startswith("."))
     by_class = [sorted(file for file in part.rglob("*") if file.suffix.lower() in FORMATS) for part in folders]
@@ -56,11 +52,7 @@ def image_mode(file: Path) -> str:
 
 
 def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
-    """Return the images as (N, c, h, w), uint8.
-
-    Raises:
-        Problem: An image is damaged or differs in size, or the batch takes more memory than it may.
-    """
+    """Return the images as (N, c, h, w), uint8."""
     with _open(files[0]) as first:
         width, height = first.size
     channels = len(mode)

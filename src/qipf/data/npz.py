@@ -88,21 +88,13 @@ class Archive:
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of an `.npz` by name; only `names` if they are given.
-
-    Raises:
-        Problem: As for `Archive`.
-    """
+    """Return the arrays of an `.npz` by name; only `names` if they are given."""
     with Archive(path) as file:
         return {name: file[name] for name in file.files if names is None or name in names}
 
 
 def open_npy(path: Path) -> np.ndarray:
-    """Map an `.npy` with one row per example into memory.
-
-    Raises:
-        Problem: The file cannot be read, or holds something else.
-    """
+    """Map an `.npy` with one row per example into memory."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, MemoryError) as error:

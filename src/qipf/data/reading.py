@@ -92,9 +92,6 @@ class Data:
 
         A model with one input takes `inputs` (or another name in `NAMES`), whatever its own input is called. Arrays
         with the names of other inputs are added, and always an `attention_mask`.
-
-        Raises:
-            Problem: An array is missing, is not numeric, or has another length.
         """
         if not self.has_inputs:
             return replace(self, named={})
@@ -182,9 +179,6 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
         labels: An `.npy` with labels, if the data has none.
         named: Accept inputs under other names in an `.npz`, for a model with several inputs.
         several: Accept several labels per example, as for pixels.
-
-    Raises:
-        Problem: There is no such file, it cannot be read, or its parts do not fit together.
     """
     if path.is_dir():
         files, classes, names = list_images(path)

@@ -35,11 +35,7 @@ EXACT = 2.0**53
 
 
 def read_columns(file: Path) -> Columns:
-    """Return every column with one value per row, by name.
-
-    Raises:
-        Problem: There is no such file, or it cannot be read.
-    """
+    """Return every column with one value per row, by name."""
     readers = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
     if file.suffix not in readers:
         raise Problem("table", str(file), expected=f"a file that ends in {', '.join(readers)}")
@@ -95,9 +91,6 @@ def read_parquet(path: Path, *, row: int) -> Any:
     Args:
         path: The file.
         row: Bytes that a row will take in the memory of the caller.
-
-    Raises:
-        Problem: The file is too large, damaged or of another kind; the message names it.
     """
     arrow = require("pyarrow", extra="torch")
     path.open("rb").close()  # a file that cannot be opened says why itself
@@ -248,12 +241,7 @@ def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 class TableWriter:
-    """Write columns to a `.csv` or `.parquet` file batch by batch; it appears only when everything has been written.
-
-    Raises:
-        Problem: The ending is another one.
-        FileNotFoundError: There is no such folder.
-    """
+    """Write columns to a `.csv` or `.parquet` file batch by batch; it appears only when everything has been written."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet"):

@@ -20,9 +20,6 @@ class Tail:
 
     CSV files grow by complete lines; a last line without its end waits for the next look. Parquet files appear
     complete, or are replaced by longer ones; one that cannot be read yet waits, too.
-
-    Args:
-        path: A file or a folder.
     """
 
     def __init__(self, path: Path) -> None:

@@ -57,9 +57,6 @@ class FeatureSpec:
         Args:
             text: A name with an optional form.
             known: The names in a model, if they may contain an "@", as in ONNX files.
-
-        Raises:
-            Problem: The part after the "@" is not a known form.
         """
         if text in known:
             return cls(text)
@@ -85,9 +82,6 @@ class FeatureSpec:
         Args:
             values: The tensor that was read.
             channels_last: The form "mean" keeps the last dimension instead of the second.
-
-        Raises:
-            Problem: The tensor has the wrong number of dimensions for the form, or is not floating point.
         """
         if self.form == "whole":
             return values
@@ -152,13 +146,6 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     | tokens of a text | the input of the layer that computes the logits; the mean if logits are per token |
     | signal (N, channels, length) | the mean over its length |
     | none | the output of the first hidden linear layer, or else the input of the layer that computes the logits |
-
-    Args:
-        candidates: Candidates in order of computation, without per-position logits.
-        texts: True if the inputs are token ids.
-
-    Raises:
-        Problem: No candidate is suitable.
     """
     heads = [one for one in candidates if one.head is not None]
     spatial = [one for one in candidates if one.spatial]

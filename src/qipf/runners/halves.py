@@ -65,11 +65,7 @@ class Copied:
         return f"{self.cut}{self.digest}"
 
     def spec(self, runner: Runner) -> FeatureSpec:
-        """Return the reading of this layer by a runner.
-
-        Raises:
-            Problem: The runner does not run the network that was copied.
-        """
+        """Return the reading of this layer by a runner."""
         module = splittable(runner)
         if any(name not in dict(module.named_modules()) for name in (*self.cut.past, self.cut.split)):
             raise _other_network()
@@ -79,11 +75,7 @@ class Copied:
 
 
 def splittable(runner: Runner) -> nn.Module:
-    """Return the module that a runner runs.
-
-    Raises:
-        Problem: It cannot be split.
-    """
+    """Return the module that a runner runs, which must be one that can be copied."""
     if not isinstance(runner, TorchRunner):
         raise Problem("model", "only torch modules have a twin, and this model is not one")
     module = original(runner.module)
@@ -94,15 +86,7 @@ def splittable(runner: Runner) -> nn.Module:
 
 
 class SecondHalf(nn.Module):
-    """A copy of everything after a module of a network, in evaluation mode until `learn` is called.
-
-    Args:
-        model: The network, which is not changed.
-        cut: The position of the split.
-
-    Raises:
-        Problem: The network has no such module, or cannot be copied.
-    """
+    """A copy of everything after a module of a network, in evaluation mode until `learn` is called."""
 
     def __init__(self, model: nn.Module, cut: Cut) -> None:
         super().__init__()
@@ -163,11 +147,7 @@ class SecondHalf(nn.Module):
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Set all parameters and buffers.
-
-        Raises:
-            Problem: They belong to a different network.
-        """
+        """Set all parameters and buffers, which must be those of this network."""
         own = self.network.state_dict()
         if {name: tuple(one.shape) for name, one in own.items()} != {n: w.shape for n, w in weights.items()}:
             raise _other_network()
@@ -226,9 +206,6 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
         batch: Some inputs.
         split: The module after which to split; None to choose one by `depth`.
         depth: The fraction of the multiplications after the split.
-
-    Raises:
-        Problem: The network cannot be split.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)

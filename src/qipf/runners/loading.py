@@ -125,10 +125,6 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
         spec: A file or `module:callable`.
         weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
         output: The name of the output of an ONNX model with the logits.
-
-    Raises:
-        Problem: The file, module or callable does not exist, the checkpoint does not match, or `weights` or `output`
-            does not apply to the model.
     """
     path = Path(spec)
     if path.suffix != ".onnx" and output is not None:

@@ -94,12 +94,7 @@ class OnnxRunner(Runner):
 
     @property
     def graph(self) -> Graph:
-        """The graph of the model.
-
-        Raises:
-            ImportError: The package `onnx` is not installed.
-            Problem: The file of a session is unknown, or it cannot be read.
-        """
+        """The graph of the model."""
         if self._made.graph is None:
             path, content = (getattr(self.session, name, None) for name in ("_model_path", "_model_bytes"))
             if not path and not content:

@@ -275,11 +275,6 @@ def read_model(source: Path | bytes) -> Any:
 
     Args:
         source: The file, or the content of one without external weights.
-
-    Raises:
-        ImportError: The package `onnx` is not installed.
-        Problem: The file is damaged, too large or not ONNX, refers to files outside its folder, or needs a library of
-            operators.
     """
     onnx = require("onnx", extra="onnxruntime")
     name = str(source) if isinstance(source, Path) else "the model"

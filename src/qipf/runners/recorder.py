@@ -136,9 +136,6 @@ class Recorder:
 
     Attributes:
         active: True if there are hooks.
-
-    Raises:
-        Problem: The model has no such module.
     """
 
     def __init__(
@@ -216,11 +213,7 @@ class Recorder:
         return values if last is None or last.output is not values else last.entered
 
     def taken(self) -> dict[str, Tensor]:
-        """Return the recorded features by key without checking their rows, so that a graph can be traced.
-
-        Raises:
-            RuntimeError: A module did not run.
-        """
+        """Return the recorded features by key without checking their rows, so that a graph can be traced."""
         values = self.close()
         for key, hook in self.hooks.items():
             if key not in values:
@@ -231,11 +224,7 @@ class Recorder:
         return {key: values[key] for key in self.hooks}
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the recorded features by key, one row per row of logits; no `HEAD` if no layer computed them.
-
-        Raises:
-            Problem: A named module did not run, or returned a different number of rows.
-        """
+        """Return the recorded features by key, one row per row of logits; no `HEAD` if no layer computed them."""
         values, found = self.close(), {}
         for key, hook in self.hooks.items():
             value = values.get(key)
@@ -422,11 +411,7 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_module(modules: Mapping[str, nn.Module], name: str, argument: str = "features") -> nn.Module:
-    """Return the module with this name, which an argument gives.
-
-    Raises:
-        Problem: There is none; the message suggests similar names.
-    """
+    """Return the module with this name, given by an argument; the error suggests similar names."""
     if name in modules:
         return modules[name]
     near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"

@@ -293,11 +293,7 @@ class TorchRunner(Runner):
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
-        """Return the convolution that computes the logits (N, C, H, W) if it is not `last`, the last one called.
-
-        Raises:
-            Problem: The layer is ambiguous.
-        """
+        """Return the convolution that computes the logits (N, C, H, W) if it is not `last`, the last one called."""
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
         ]

@@ -28,13 +28,7 @@ _BUILT = "Conv2D, AveragePooling2D, MaxPooling2D, Flatten, Dense, DenseFlipout, 
 
 
 class KerasLayer(NamedTuple):
-    """One layer of a file.
-
-    Attributes:
-        kind: The class of the layer, such as "Conv2D".
-        config: Its settings.
-        arrays: Its weights, by the last part of their names, such as "kernel".
-    """
+    """One layer of a file."""
 
     kind: str
     config: dict[str, Any]

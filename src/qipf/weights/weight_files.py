@@ -23,11 +23,7 @@ _MOST_NAMES = 2**16  # in one attribute: HDF5 limits its bytes to this number
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return every array in a weight file, by name.
-
-    Raises:
-        ValueError: The file is damaged, of another kind, or decodes to more memory than it may take.
-    """
+    """Return every array in a weight file, by name."""
     if not path.is_file():
         raise FileNotFoundError(f"weight file {path} does not exist")
     with path.open("rb") as file:
