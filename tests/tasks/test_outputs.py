@@ -122,8 +122,13 @@ def test_a_regression_predicts_no_class() -> None:
 def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], words: str) -> None:
     with pytest.raises(ValueError, match=f"{words}"):
         Outputs(make(np.ones((4, 3))), labels=make(np.array(labels)))
-    one_column = Outputs(make(np.ones((4, 1))), labels=make(np.array(labels)))  # binary or regression: as it is
-    assert len(one_column) == 4
+    one = make(np.ones((4, 1)))
+    assert len(Outputs(one, labels=make(np.array(labels)), task="numbers")) == 4
+    if isinstance(labels[0], float):  # a regression
+        assert Outputs(one, labels=make(np.array(labels))).regression
+    else:
+        with pytest.raises(ValueError, match="0 or 1"):
+            Outputs(one, labels=make(np.array(labels)))
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Probe(Mixture):
             )  # fmt: skip
         columns = outputs.logits.shape[1]
         classes = 2 if columns == 1 else columns
-        check_classes(outputs.labels, classes, task="classes")
+        check_classes(outputs.labels, columns, task="classes")
         if self.share == 1:
             return Fitted(tensors={}, facts={"columns": columns})
         (rows,) = self._rows(outputs)
