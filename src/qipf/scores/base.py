@@ -215,15 +215,14 @@ class Scorer(ABC):
             batch_size: Inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
         """
-        if views is not None and (other := self.with_views(views)) is not self:
-            return other.score(model, data, task=task, features=features, device=device, store=store,
-                               batch_size=batch_size, progress=progress)  # fmt: skip
-        start = self._start(model, data, task, device, batch_size)
+        scorer = self if views is None else self.with_views(views)
+        start = scorer._start(model, data, task, device, batch_size)
         if self.by_row or start.task.whole:
-            return _joined([one.uncertainty for one in self._stream(start, features, store, progress, held=True)])
+            return _joined([one.uncertainty for one in scorer._stream(start, features, store, progress, held=True)])
         found = parts(start, self._read(start, features), progress=progress, words="scoring")
-        scores = self._named(*(both := gather(start.task, found, Draw(0), store=store, rows=start.source.rows)))
-        return scores if start.task.independent else namespace(scores).reshape(scores, (len(both[1]), -1))
+        outputs, numbers = gather(start.task, found, Draw(0), store=store, rows=start.source.rows)
+        scores = self._named(outputs, numbers)
+        return scores if start.task.independent else namespace(scores).reshape(scores, (len(numbers), -1))
 
     def stream(
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,

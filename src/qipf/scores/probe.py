@@ -195,7 +195,7 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
         outputs = outputs[np.argsort(held, kind="stable")]
     else:
         early, late = np.flatnonzero(held[:count]), count + np.flatnonzero(~held[count:])
-        for _, values, _ in outputs._columns():
+        for values in outputs.arrays().values():
             values[early], values[late] = values[late], values[early]
     return outputs, outputs[:count]
 

@@ -20,8 +20,8 @@ from qipf.fields.potential import LowerBound, check_orders, potentials, uncertai
 from qipf.fields.sketch import FieldSketch, TooNarrowError
 from qipf.scores.base import MOST, Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, double, task_of
-from qipf.scores.saving import with_prefix
 from qipf.tasks.collect import collect_from
+from qipf.tasks.outputs import with_prefix
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -80,12 +79,13 @@ class Outputs:
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", dict(self.layers))
         advice = "convert it first, for instance by numpy.asarray or torch.as_tensor"
-        for name, values, dimensions in self._columns():
+        for name, values in self.arrays().items():
             check_not_masked(values, name)
             shape = getattr(values, "shape", None)
             if shape is None:
                 raise Problem(name, type(values).__name__, expected="an array", hint=advice)
-            if len(shape) != dimensions and name != "labels":
+            dimensions = 1 if name in ("groups", "positions") else 2
+            if len(shape) != dimensions and name != "labels" and not name.startswith("summary:"):
                 raise Problem(name, f"shape {tuple(shape)}", expected=f"{dimensions} dimension(s)")
             if shape[:1] != self.logits.shape[:1]:
                 rows = shape[0] if shape else "a single number"
@@ -119,33 +119,31 @@ class Outputs:
         outputs.__dict__.update({**empty, "summary": None, "task": "", "inputs": None, "logits": logits, **fields})
         return outputs
 
-    def _columns(self) -> Iterable[tuple[str, Array, int]]:
-        yield "logits", self.logits, 2
-        if self.features is not None:
-            yield "features", self.features, 2
-        for name in ("labels", "groups", "positions"):
-            if getattr(self, name) is not None:
-                yield name, getattr(self, name), 1
-        for name, values in self.layers.items():
-            yield f"layers[{name!r}]", values, 2
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], **fields: Any) -> Outputs:
+        """Build outputs from their `arrays` and other fields, without checks."""
+        own = {name: values for name, values in arrays.items() if ":" not in name}
+        layers, summary = with_prefix(arrays, "layer:"), with_prefix(arrays, "summary:")
+        kept = TokenSummary(**{"log_label": None, **summary}) if summary else None
+        return cls.unchecked(**own, layers=layers, summary=kept, **fields)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return all arrays by name, those of layers and of the summary with the prefix "layer:" or "summary:"."""
+        found = {name: getattr(self, name) for name in ("logits", "features", "labels", "groups", "positions")}
+        found |= {f"layer:{name}": values for name, values in self.layers.items()}
+        found |= {} if self.summary is None else {f"summary:{n}": v for n, v in self.summary._asdict().items()}
+        return {name: values for name, values in found.items() if values is not None}
 
     def _map(self, function: Callable[[Array], Array]) -> Outputs:
         """Return outputs with `function` applied to every array, unchecked."""
-        result = copy(self)
-        for name in ("logits", "features", "labels", "groups", "positions"):
-            values = getattr(self, name)
-            object.__setattr__(result, name, None if values is None else function(values))
-        object.__setattr__(result, "layers", {name: function(values) for name, values in self.layers.items()})
-        if self.summary is not None:
-            parts = (None if part is None else function(part) for part in self.summary)
-            object.__setattr__(result, "summary", TokenSummary(*parts))
-        return result
+        arrays = {name: function(values) for name, values in self.arrays().items()}
+        return Outputs.of_arrays(arrays, task=self.task, inputs=self.inputs)
 
     def __len__(self) -> int:
         return self.logits.shape[0]
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name}={tuple(values.shape)}" for name, values, _ in self._columns())
+        shapes = ", ".join(f"{name}={tuple(values.shape)}" for name, values in self.arrays().items())
         return f"Outputs({shapes}, task={self.task!r})"
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
@@ -415,6 +413,11 @@ def _check_columns(labels: Array, columns: int, task: str) -> None:
         if task != "classes" and namespace(labels).isdtype(labels.dtype, "real floating"):
             return
     raise Problem("labels", found, hint="give one class per row, (N,), or floating-point targets (N, k)")
+
+
+def with_prefix(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the values whose names start with a prefix, with the prefix removed."""
+    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
 
 
 def kind_of(labels: Array) -> str:
