@@ -86,6 +86,8 @@ CASES: list[tuple[str, Callable[[], Any]]] = [
     *(("task", of_outputs(name, task="pixels")) for name in NAMES),
     *(("depth", of_outputs(name, depth=0.3)) for name in NAMES),
     *(("effort", of_outputs(name, effort="thorough")) for name in NAMES),
+    *((name, of_outputs("classes", **{name: value})) for name, value in
+      (("perturb", False), ("size", 3), ("memory", 100), ("device", "cpu"), ("batch_size", 3))),
     *(("effort", of_outputs(name, effort="quick")) for name in OTHERS),
     ("features", of_outputs("numbers", features="2")),
     *(("most", collect(name, most=10)) for name in ("classes", "labels", "numbers")),

@@ -304,8 +304,6 @@ def test_what_only_some_scorers_do_is_said(tmp_path: Path) -> None:
     net, given = model("tokens"), data("tokens")
     with pytest.raises(ValueError, match="logits"):
         qipf.KNN(k=3).fit(net, given, **QUIET)
-    with pytest.raises(ValueError, match="effort"):
-        qipf.default(net, given, effort="quick", **QUIET)
     with pytest.raises(ValueError, match="shift"):
         qipf.collect(net, (given[0], 22 - given[0]), **QUIET)
     own = qipf.collect(net, (given[0], 22 - given[0]), task=Tokens(shift=False), **QUIET)

@@ -170,14 +170,6 @@ class First(nn.Module):
         return x[:1]
 
 
-def test_settings_that_do_not_go_with_outputs_are_refused(rng) -> None:
-    outputs = qipf.Outputs(rng.standard_normal((30, 3)), rng.standard_normal((30, 5)), np.arange(30) % 3)
-    for setting in ({"perturb": False}, {"size": 3}, {"memory": 100}, {"device": "cpu"}, {"batch_size": 3}):
-        with pytest.raises(TypeError, match=f"{next(iter(setting))}: .*outputs"):
-            qipf.default(None, outputs, progress=False, **setting)  # pyright: ignore
-    qipf.default(None, outputs, effort="quick", seed=3, progress=False)
-
-
 def test_the_logarithm_of_a_probability_of_zero_is_answered_with_the_way_out(rng) -> None:
     x, y = rng.standard_normal((60, 4)), np.arange(60) % 3
     with np.errstate(divide="ignore"):

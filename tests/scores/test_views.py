@@ -102,8 +102,6 @@ def test_what_has_no_views_is_refused(net: nn.Module, probe: qipf.Probe) -> None
     for views in (known + 1, 0):
         with pytest.raises(Problem, match="views"):
             probe.score(net, x, views=views, progress=False)
-    with pytest.raises(Problem, match="views"):
-        qipf.Entropy().score(net, x, views=2)
     table = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     rows = torch.rand(60, 4), torch.arange(60) % 2
     with pytest.raises(Problem, match="view"):

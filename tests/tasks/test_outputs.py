@@ -122,8 +122,13 @@ def test_a_regression_predicts_no_class() -> None:
 def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], words: str) -> None:
     with pytest.raises(ValueError, match=f"{words}"):
         Outputs(make(np.ones((4, 3))), labels=make(np.array(labels)))
-    one_column = Outputs(make(np.ones((4, 1))), labels=make(np.array(labels)))  # binary or regression: as it is
-    assert len(one_column) == 4
+    one = make(np.ones((4, 1)))
+    assert len(Outputs(one, labels=make(np.array(labels)), task="numbers")) == 4
+    if isinstance(labels[0], float):  # a regression
+        assert Outputs(one, labels=make(np.array(labels))).regression
+    else:
+        with pytest.raises(ValueError, match="0 or 1"):
+            Outputs(one, labels=make(np.array(labels)))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +170,7 @@ def test_outputs_must_fit_together() -> None:
         Outputs(np.ones(3))
     with pytest.raises(ValueError, match="columns"):
         Outputs(np.ones((3, 0)))
-    with pytest.raises(ValueError, match="layers"):
+    with pytest.raises(ValueError, match="layer"):
         Outputs(np.ones((3, 2)), layers={"a": np.ones((1, 2))})
     with pytest.raises(TypeError, match="array"):
         Outputs([[1.0, 2.0]])
@@ -176,7 +181,7 @@ def test_outputs_are_of_one_library_and_on_one_device() -> None:
         Outputs(torch.ones(3, 2), np.ones((3, 2)))
     with pytest.raises(TypeError, match="labels"):
         Outputs(np.ones((3, 2)), labels=torch.ones(3))
-    with pytest.raises(ValueError, match="layers"):
+    with pytest.raises(ValueError, match="layer"):
         Outputs(torch.ones(3, 2), layers={"a": torch.ones(3, 2, device="meta")})
 
 
@@ -186,7 +191,7 @@ def test_outputs_travel() -> None:
     assert torch.equal(again.layers["a"], out.layers["a"])
     assert torch.equal(out.to("cpu").logits, out.logits)
     assert isinstance(out.numpy().labels, np.ndarray)
-    assert repr(out) == "Outputs(logits=(4, 3), features=(4, 2), labels=(4,), layers['a']=(4, 3), task='classes')"
+    assert repr(out) == "Outputs(logits=(4, 3), features=(4, 2), labels=(4,), layer:a=(4, 3), task='classes')"
 
 
 def test_known_labels_are_checked_while_jax_traces() -> None:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from numbers import Integral, Real
 from os import PathLike
@@ -44,7 +44,14 @@ T = TypeVar("T")
 MOST = 100_000
 """Maximum number of tokens or pixels that a scorer is fitted to."""
 OTHER = "give the model that the scorer was fitted to"
-_PLAIN = {"int": (Integral, "an integer"), "float": (Real, "a number"), "str": (str, "a string")}
+_PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda value: isinstance(value, Integral) and not isinstance(value, bool), "an integer"),
+    "float": (lambda value: isinstance(value, Real) and not isinstance(value, bool), "a number"),
+    "str": (lambda value: isinstance(value, str), "a string"),
+    "bool": (lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    "None": (lambda value: value is None, "None"),
+}
+"""The test and the description of every plain type of a setting."""
 
 
 class Attachment(ABC):
@@ -215,15 +222,14 @@ class Scorer(ABC):
             batch_size: Inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
         """
-        if views is not None and (other := self.with_views(views)) is not self:
-            return other.score(model, data, task=task, features=features, device=device, store=store,
-                               batch_size=batch_size, progress=progress)  # fmt: skip
-        start = self._start(model, data, task, device, batch_size)
+        scorer = self if views is None else self.with_views(views)
+        start = scorer._start(model, data, task, device, batch_size)
         if self.by_row or start.task.whole:
-            return _joined([one.uncertainty for one in self._stream(start, features, store, progress, held=True)])
+            return _joined([one.uncertainty for one in scorer._stream(start, features, store, progress, held=True)])
         found = parts(start, self._read(start, features), progress=progress, words="scoring")
-        scores = self._named(*(both := gather(start.task, found, Draw(0), store=store, rows=start.source.rows)))
-        return scores if start.task.independent else namespace(scores).reshape(scores, (len(both[1]), -1))
+        outputs, numbers = gather(start.task, found, Draw(0), store=store, rows=start.source.rows)
+        scores = self._named(outputs, numbers)
+        return scores if start.task.independent else namespace(scores).reshape(scores, (len(numbers), -1))
 
     def stream(
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
@@ -515,24 +521,17 @@ def _same(one: Scorer, other: Scorer) -> bool:
 
 def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Raise if a setting does not have the type that the scorer class declares."""
-    if not dataclasses.is_dataclass(kind):
-        return
-    fields = [field for field in dataclasses.fields(kind) if field.init]
+    fields = [field for field in dataclasses.fields(kind) if field.init] if dataclasses.is_dataclass(kind) else []
     settings = {**{field.name: value for field, value in zip(fields, given, strict=False)}, **named}
     for field in fields:
         types = str(field.type).split(" | ")
-        if field.name not in settings or not set(types) <= {*_PLAIN, "bool", "None"}:
+        if field.name not in settings or not set(types) <= {*_PLAIN}:
             continue
         value = settings[field.name]
-        if (value is None and "None" in types) or (isinstance(value, bool | np.bool_) and "bool" in types):
-            continue
-        allowed = [_PLAIN[name] for name in types if name in _PLAIN]
-        fits = any(isinstance(value, base) for base, _ in allowed) and not isinstance(value, bool)
-        if not fits:
-            words = [*(text for _, text in allowed), *(["True or False"] if "bool" in types else [])]
-            words += ["None"] if "None" in types else []
-            kind = ValueError if isinstance(value, Real) and "int" in types else TypeError
-            raise kind(f"{field.name}: expected {' or '.join(words)}, got {value!r}")
+        if not any(fits(value) for fits, _ in (_PLAIN[name] for name in types)):
+            error = ValueError if isinstance(value, Real) and "int" in types else TypeError
+            words = " or ".join(_PLAIN[name][1] for name in types)
+            raise error(f"{field.name}: expected {words}, got {value!r}")
 
 
 def _filled(shape: Sequence[int], value: float, like: Array, store: Any) -> Array:

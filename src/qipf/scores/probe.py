@@ -115,21 +115,54 @@ class Probe(Mixture):
             )  # fmt: skip
         columns = outputs.logits.shape[1]
         classes = 2 if columns == 1 else columns
-        check_classes(outputs.labels, classes, task="classes")
+        check_classes(outputs.labels, columns, task="classes")
         if self.share == 1:
             return Fitted(tensors={}, facts={"columns": columns})
         (rows,) = self._rows(outputs)
         check_size(rows, self.name, 1e18)  # the head is trained in single precision, with squares of the features
-        width = rows.shape[1]
-        wanted = self.input_dropout if self.input_dropout is not None else 0.2 if width > WIDE else 0.0
-        head = train_head(
-            rows, outputs.labels, classes,
-            hidden=hidden_units(self.hidden, width, classes), epochs=self.epochs, dropout=self.dropout,
-            input_dropout=wanted, learning_rate=self.learning_rate, seed=self.seed, progress=self.progress,
-        )  # fmt: skip
+        head = self._trained(rows, outputs.labels, classes)
         if not all(np.isfinite(part).all() for part in head):
             raise ValueError("probe: training the head gave weights that are not finite; lower learning_rate")
-        return Fitted(tensors=head._asdict(), facts={"columns": columns, "width": width})
+        return Fitted(tensors=head._asdict(), facts={"columns": columns, "width": rows.shape[1]})
+
+    def _trained(self, features: Array, labels: Array, classes: int) -> ProbeHead:
+        """Train the head to classify rows, on the device of the features.
+
+        Training uses AdamW, a one-cycle schedule and cross-entropy. Features are standardised during training, and the
+        standardisation is then folded into the weights.
+        """
+        torch = require("torch", extra="torch")
+        from qipf.training import seeded, train
+        from qipf.training.split import Split
+
+        rows = _single(torch, features)
+        targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
+        mean, scale = _moments(rows)
+        batch = int(min(LARGEST_BATCH, max(32, len(rows) // 64)))
+        with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller uses
+            with seeded(self.seed, rows.device):
+                net = self._net(torch.nn, mean, scale, classes)
+            train(
+                net, Split(rows, targets), epochs=self.epochs, batch_size=batch, learning_rate=self.learning_rate,
+                weight_decay=0.01, seed=self.seed, device=rows.device, cuda_graph=True, progress=self.progress,
+            )  # fmt: skip
+        return _folded(net, mean, scale)
+
+    def _net(self, nn: Any, mean: Any, scale: Any, classes: int) -> Any:
+        class Standardise(nn.Module):
+            def forward(self, x: Any) -> Any:
+                return (x.float() - mean) / scale
+
+        width = len(mean)
+        hidden = max(16, min(self.hidden, MOST_NUMBERS // (width + classes + 1)))
+        dropout = self.input_dropout if self.input_dropout is not None else 0.2 if width > WIDE else 0.0
+        layers = [Standardise(), nn.Dropout(dropout), nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(self.dropout)]
+        net = nn.Sequential(*layers, nn.Linear(hidden, classes))
+        nn.init.normal_(net[2].weight, std=(2 / width) ** 0.5)
+        nn.init.normal_(net[5].weight, std=hidden**-0.5)
+        nn.init.zeros_(net[2].bias)
+        nn.init.zeros_(net[5].bias)
+        return net.to(mean.device)
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         if isinstance(outputs, Outputs) and outputs.summary is not None:
@@ -195,7 +228,7 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
         outputs = outputs[np.argsort(held, kind="stable")]
     else:
         early, late = np.flatnonzero(held[:count]), count + np.flatnonzero(~held[count:])
-        for _, values, _ in outputs._columns():
+        for values in outputs.arrays().values():
             values[early], values[late] = values[late], values[early]
     return outputs, outputs[:count]
 
@@ -210,75 +243,6 @@ def head_logits(rows: Array, tensors: Mapping[str, Array]) -> Array:
         return torch.addmm(outer_bias, torch.addmm(inner_bias, rows, inner).relu(), outer)
     xp = namespace(rows)
     return xp.clip(rows @ inner + inner_bias, 0.0, None) @ outer + outer_bias
-
-
-def hidden_units(wanted: int, width: int, classes: int) -> int:
-    """Return the number of hidden units: `wanted`, or fewer, to keep the head below 8 MB."""
-    return max(16, min(wanted, MOST_NUMBERS // (width + classes + 1)))
-
-
-def train_head(
-    features: Array,
-    labels: Array,
-    classes: int,
-    *,
-    hidden: int,
-    epochs: int,
-    dropout: float,
-    input_dropout: float,
-    learning_rate: float,
-    seed: int,
-    progress: bool,
-) -> ProbeHead:
-    """Train a head to classify rows, on the device of the features.
-
-    Training uses AdamW, a one-cycle schedule and cross-entropy. Features are standardised during training, and the
-    standardisation is then folded into the weights.
-
-    Args:
-        features: (N, D), of any array library and floating-point type.
-        labels: (N,) classes from 0 to `classes - 1`.
-        classes: The number of classes.
-        hidden: Hidden units.
-        epochs: Number of epochs.
-        dropout: Dropout rate of the hidden units.
-        input_dropout: Dropout rate of the features.
-        learning_rate: Peak of the schedule.
-        seed: Seed of the initial weights, the order of the rows and dropout.
-        progress: Show a progress bar.
-    """
-    batch = int(min(LARGEST_BATCH, max(32, len(features) // 64)))
-    torch = require("torch", extra="torch")
-    from qipf.training import seeded, train
-    from qipf.training.split import Split
-
-    rows = _single(torch, features)
-    targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
-    mean, scale = _moments(rows)
-    with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller uses
-        with seeded(seed, rows.device):
-            net = _build(torch, mean, scale, hidden, classes, dropout, input_dropout)
-        train(
-            net, Split(rows, targets), epochs=epochs, batch_size=batch, learning_rate=learning_rate, weight_decay=0.01,
-            seed=seed, device=rows.device, cuda_graph=True, progress=progress,
-        )  # fmt: skip
-    return _folded(net, mean, scale)
-
-
-def _build(torch: Any, mean: Any, scale: Any, hidden: int, classes: int, dropout: float, input_dropout: float) -> Any:
-    nn = torch.nn
-
-    class Standardise(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return (x.float() - mean) / scale
-
-    layers = [Standardise(), nn.Dropout(input_dropout), nn.Linear(len(mean), hidden), nn.ReLU()]
-    net = nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(hidden, classes))
-    nn.init.normal_(net[2].weight, std=(2 / len(mean)) ** 0.5)
-    nn.init.normal_(net[5].weight, std=hidden**-0.5)
-    nn.init.zeros_(net[2].bias)
-    nn.init.zeros_(net[5].bias)
-    return net.to(mean.device)
 
 
 def _single(torch: Any, features: Any) -> Any:

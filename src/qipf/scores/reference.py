@@ -10,6 +10,7 @@ from scipy import special
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import wide
 from qipf.scores.coordinates import class_logits
+from qipf.tasks.outputs import check_classes
 
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer
@@ -94,19 +95,9 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
             f"{scorer.name}: got no labels, expected labelled outputs; fit(data=qipf.collect(model, (x, y)))"
         )
     logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)
-    labels = check_labels(outputs.labels, logits.shape[1], scorer.name)
-    return logits, labels, {"columns": outputs.logits.shape[1]}
-
-
-def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
-    """Return labels as int64; raise if one is not a class from 0 to `classes` - 1."""
-    found = to_numpy(labels)
-    if found.dtype.kind == "f":
-        raise ValueError(f"{name}: a regression has no classes, and these labels are {found.dtype}; use WeightQIPF")
-    found = found.astype(np.int64)
-    if found.min() < 0 or found.max() >= classes:
-        raise ValueError(f"{name}: expected labels from 0 to {classes - 1}, got {found.min()} to {found.max()}")
-    return found
+    columns = outputs.logits.shape[1]
+    check_classes(outputs.labels, columns, task="classes")
+    return logits, to_numpy(outputs.labels).astype(np.int64), {"columns": columns}
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:

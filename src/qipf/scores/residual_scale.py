@@ -14,9 +14,8 @@ from qipf._common.optional import require
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.neighbours import by_blocks
-from qipf.scores.saving import with_prefix
 from qipf.scores.weight_qipf import WeightQIPF
-from qipf.tasks.outputs import Outputs
+from qipf.tasks.outputs import Outputs, with_prefix
 
 FACTOR = 160.0
 """The bandwidth as a multiple of Silverman's, which `WeightQIPF` uses if it cannot choose one from errors."""

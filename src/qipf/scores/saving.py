@@ -16,6 +16,7 @@ import numpy as np
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import read_safetensors, require
+from qipf.tasks.outputs import with_prefix
 
 if TYPE_CHECKING:
     from qipf.scores.base import Attachment, Scorer
@@ -180,11 +181,6 @@ def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("field"), dict):  # facts of a nested scorer
         found["field"] = upgraded(found["field"])
     return found
-
-
-def with_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the arrays whose names start with a prefix, with the prefix removed."""
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachment:

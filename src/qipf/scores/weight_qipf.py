@@ -20,8 +20,8 @@ from qipf.fields.potential import LowerBound, check_orders, potentials, uncertai
 from qipf.fields.sketch import FieldSketch, TooNarrowError
 from qipf.scores.base import MOST, Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, double, task_of
-from qipf.scores.saving import with_prefix
 from qipf.tasks.collect import collect_from
+from qipf.tasks.outputs import with_prefix
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
 
@@ -226,10 +226,8 @@ class WeightQIPF(Scorer):
                 field = BinnedField.of(field)
             return self._modes(field, y, y if self.lower_bound == "reference" else None).mean(axis=1)
 
-        if isinstance(self.factor, str):
-            factor, note = _choose_factor(score, outputs, task, required=self.factor == "cv")
-        else:
-            factor, note = self.factor, ""
+        found = self._chosen_factor(score, outputs, task) if isinstance(self.factor, str) else (self.factor, "")
+        factor, note = found
         field = field_at(factor)
         tensors = {"samples": to_numpy(field.samples)[:, 0]} if isinstance(field, Field) else {}
         if isinstance(field, BinnedField):
@@ -249,18 +247,9 @@ class WeightQIPF(Scorer):
                 note = f"{note}; {slow}" if note else slow
             else:
                 tensors |= {TABLE + key: value for key, value in table.arrays.items()}
-        facts = {
-            "output": task,
-            "columns": outputs.logits.shape[1],
-            "references": len(values),
-            "mean": mean,
-            "std": std,
-            "samples": count,
-            "silverman": unit,
-            "factor": factor,
-            "bandwidth": field.bandwidth,
-            "note": note,
-        }
+        facts: dict[str, Any] = {"output": task, "columns": outputs.logits.shape[1], "references": len(values)}
+        facts |= {"mean": mean, "std": std, "samples": count, "silverman": unit, "factor": factor}
+        facts |= {"bandwidth": field.bandwidth, "note": note}
         return Fitted(tensors, facts)
 
     def _run(self, model: Any, data: Any, batch_size: int | None, progress: bool) -> Outputs:
@@ -282,6 +271,32 @@ class WeightQIPF(Scorer):
         _check_spread(sketch.count, 0.0 if sketch.minimum == sketch.maximum else sketch.std)
         unit = sketch.silverman() / sketch.std
         return sketch.count, unit, lambda factor: sketch.finish(factor=factor, standardise=True)
+
+    def _chosen_factor(self, score: Callable[[float], np.ndarray], outputs: Outputs, task: Task) -> tuple[float, str]:
+        """Return the factor whose uncertainties `score(factor)` detect errors best, and a note, perhaps empty."""
+        if outputs.labels is None or task == "regression":
+            what = "no labels" if outputs.labels is None else "regression has no wrong predictions"
+            return UNLABELLED_FACTOR, (
+                f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation ({what}); to choose one, fit on "
+                "labelled held-out outputs of a classifier, or give a factor"
+            )
+        scores, dropped = {}, []
+        for factor in FACTORS:
+            try:
+                scores[factor] = score(factor)
+            except TooNarrowError:
+                dropped.append(f"{factor:g}")
+        try:
+            choice = cross_validated_factor(scores.__getitem__, ~to_numpy(outputs.correct), list(scores))
+        except ValueError as error:
+            if self.factor != "cv":
+                return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation: {error}"
+            raise ValueError(
+                f'weight-qipf: factor="cv" finds no factor: {error}; factor={UNLABELLED_FACTOR:g} is the one used '
+                "without labels"
+            ) from error
+        left_out = f"the factors {', '.join(dropped)} were left out: too narrow for a sketch of all weights"
+        return choice.factor, left_out if dropped else ""
 
     def _use(self, fitted: Fitted) -> None:
         facts, tensors = fitted.facts, fitted.tensors
@@ -324,39 +339,3 @@ def _check_spread(count: int, std: float) -> None:
             f"weights: {count} values with a standard deviation of {std:g} cannot be standardised; expected finite "
             "values that are not all equal"
         )
-
-
-def _choose_factor(
-    score: Callable[[float], np.ndarray], outputs: Outputs, task: Task, *, required: bool
-) -> tuple[float, str]:
-    """Return the factor that detects errors best, and a note on how it was found, which may be empty.
-
-    Args:
-        score: A function that maps a factor to the uncertainty (N,) of the outputs.
-        outputs: Reference outputs; without labels, and for regression, the factor is `UNLABELLED_FACTOR`.
-        task: The task.
-        required: Raise if cross-validation is impossible, instead of using `UNLABELLED_FACTOR`.
-    """
-    if outputs.labels is None or task == "regression":
-        what = "no labels" if outputs.labels is None else "regression has no wrong predictions"
-        return UNLABELLED_FACTOR, (
-            f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation ({what}); to choose one, fit on "
-            "labelled held-out outputs of a classifier, or give a factor"
-        )
-    scores, dropped = {}, []
-    for factor in FACTORS:
-        try:
-            scores[factor] = score(factor)
-        except TooNarrowError:
-            dropped.append(f"{factor:g}")
-    try:
-        choice = cross_validated_factor(scores.__getitem__, ~to_numpy(outputs.correct), list(scores))
-    except ValueError as error:
-        if not required:
-            return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation: {error}"
-        raise ValueError(
-            f'weight-qipf: factor="cv" finds no factor: {error}; factor={UNLABELLED_FACTOR:g} is the one used '
-            "without labels"
-        ) from error
-    note = f"the factors {', '.join(dropped)} were left out: too narrow for a sketch of all weights" if dropped else ""
-    return choice.factor, note

@@ -14,7 +14,7 @@ from qipf._common.errors import Problem, check_flag
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
 from qipf.runners.runner import REMEDY, SURE
-from qipf.tasks.outputs import Outputs, Scored, as_classes, check_binary, check_classes, kind_of, zeros_and_ones
+from qipf.tasks.outputs import Outputs, Scored, as_classes, check_classes, kind_of, zeros_and_ones
 from qipf.tasks.task import Draw, Part, ProbeSettings, Task, squeezed
 
 
@@ -50,11 +50,8 @@ class Classes(Task):
         """Return the labels as integers from 0; 0 or 1 for one logit."""
         if batch.labels is None:
             return None
-        columns = output[1]
-        labels = as_classes(squeezed(batch.labels), columns)
-        if columns == 1:
-            check_binary(labels, batch.numbers)
-        check_classes(labels, max(2, columns), batch.numbers, self.name)
+        labels = as_classes(squeezed(batch.labels), output[1])
+        check_classes(labels, output[1], batch.numbers, self.name)
         return labels
 
 

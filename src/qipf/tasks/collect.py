@@ -21,7 +21,7 @@ from qipf.runners.loading import open_model
 from qipf.runners.runner import Run, Runner, check_single
 from qipf.tasks.classes import Classes, warn_of_missing_classes
 from qipf.tasks.finding import find_task, make_task
-from qipf.tasks.outputs import Outputs, TokenSummary
+from qipf.tasks.outputs import Outputs
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
 from qipf.tasks.views import View, ViewTrial, is_image, with_views
@@ -357,7 +357,7 @@ class Columns:
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
         """Append the rows of a batch, or of a part of it, starting at input `first`."""
-        found = {name: self._moved(values) for name, values in _flat(rows).items()}
+        found = {name: self._moved(values) for name, values in rows.arrays().items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
         self._seen = first + batch.rows
@@ -379,14 +379,8 @@ class Columns:
     def finish(self, task: Task) -> Outputs:
         """Return all rows."""
         self._flush()
-        columns = {name: rows.finish() for name, rows in self._kept.items()}
-        summary = {name: columns.pop(f"summary:{name}", None) for name in TokenSummary._fields}
-        layers = {n.removeprefix("layer:"): columns.pop(n) for n in tuple(columns) if n.startswith("layer:")}
-        kept = None if summary["predicted"] is None else TokenSummary(**summary)
-        inputs = self._seen if "groups" in columns else None
-        return Outputs.unchecked(
-            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task.name, inputs=inputs
-        )
+        arrays = {name: rows.finish() for name, rows in self._kept.items()}
+        return Outputs.of_arrays(arrays, task=task.name, inputs=self._seen if "groups" in arrays else None)
 
     def _moved(self, values: Array) -> Array:
         if not self._half:
@@ -437,14 +431,6 @@ class _Rows:
 
     def _empty(self, xp: Any, rows: int, like: Array) -> Array:
         return xp.empty((rows, *like.shape[1:]), dtype=like.dtype, device=compat.device(like))
-
-
-def _flat(rows: Outputs) -> dict[str, Array]:
-    """Return all columns of rows by name."""
-    found = {name: getattr(rows, name) for name in ("logits", "features", "labels", "groups", "positions")}
-    found |= {f"layer:{name}": values for name, values in rows.layers.items()}
-    found |= {} if rows.summary is None else {f"summary:{name}": v for name, v in rows.summary._asdict().items()}
-    return {name: values for name, values in found.items() if values is not None}
 
 
 def place(store: Any, values: Array) -> Any:

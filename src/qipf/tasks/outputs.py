@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -79,20 +78,27 @@ class Outputs:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", dict(self.layers))
-        for name, values, dimensions in self._columns():
+        advice = "convert it first, for instance by numpy.asarray or torch.as_tensor"
+        for name, values in self.arrays().items():
             check_not_masked(values, name)
             shape = getattr(values, "shape", None)
             if shape is None:
-                hint = "convert it first, for instance by numpy.asarray or torch.as_tensor"
-                raise Problem(name, type(values).__name__, expected="an array", hint=hint)
-            if len(shape) != dimensions and name != "labels":
+                raise Problem(name, type(values).__name__, expected="an array", hint=advice)
+            dimensions = 1 if name in ("groups", "positions") else 2
+            if len(shape) != dimensions and name != "labels" and not name.startswith("summary:"):
                 raise Problem(name, f"shape {tuple(shape)}", expected=f"{dimensions} dimension(s)")
             if shape[:1] != self.logits.shape[:1]:
                 rows = shape[0] if shape else "a single number"
                 raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows, one for each row of logits")
+            library, device = _library(self.logits), _device(self.logits)
+            if _library(values) != library:
+                expected = f"an array of {library}, as logits is"
+                raise Problem(name, f"one of {_library(values)}", expected=expected, hint=advice)
+            if _device(values) != device:
+                expected = f"{device}, the device of the logits"
+                raise Problem(name, f"{_device(values)}", expected=expected, hint="move it first")
         if self.logits.shape[1] == 0:
             raise Problem("logits", "no columns", expected="shape (N, C) with C >= 1")
-        self._check_one_library()
         columns = self.logits.shape[1]
         if self.labels is not None and self.task in ("", "classes", "numbers"):
             check_classes(self.labels, columns, task=self.task)
@@ -113,46 +119,31 @@ class Outputs:
         outputs.__dict__.update({**empty, "summary": None, "task": "", "inputs": None, "logits": logits, **fields})
         return outputs
 
-    def _check_one_library(self) -> None:
-        library, device = _library(self.logits), _device(self.logits)
-        for name, values, _ in self._columns():
-            if _library(values) != library:
-                hint = "convert it first, for instance by numpy.asarray or torch.as_tensor"
-                raise Problem(
-                    name, f"one of {_library(values)}", expected=f"an array of {library}, as logits is", hint=hint
-                )
-            if _device(values) != device:
-                raise Problem(
-                    name, f"{_device(values)}", expected=f"{device}, the device of the logits", hint="move it first"
-                )
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], **fields: Any) -> Outputs:
+        """Build outputs from their `arrays` and other fields, without checks."""
+        own = {name: values for name, values in arrays.items() if ":" not in name}
+        layers, summary = with_prefix(arrays, "layer:"), with_prefix(arrays, "summary:")
+        kept = TokenSummary(**{"log_label": None, **summary}) if summary else None
+        return cls.unchecked(**own, layers=layers, summary=kept, **fields)
 
-    def _columns(self) -> Iterable[tuple[str, Array, int]]:
-        yield "logits", self.logits, 2
-        if self.features is not None:
-            yield "features", self.features, 2
-        for name in ("labels", "groups", "positions"):
-            if getattr(self, name) is not None:
-                yield name, getattr(self, name), 1
-        for name, values in self.layers.items():
-            yield f"layers[{name!r}]", values, 2
+    def arrays(self) -> dict[str, Array]:
+        """Return all arrays by name, those of layers and of the summary with the prefix "layer:" or "summary:"."""
+        found = {name: getattr(self, name) for name in ("logits", "features", "labels", "groups", "positions")}
+        found |= {f"layer:{name}": values for name, values in self.layers.items()}
+        found |= {} if self.summary is None else {f"summary:{n}": v for n, v in self.summary._asdict().items()}
+        return {name: values for name, values in found.items() if values is not None}
 
     def _map(self, function: Callable[[Array], Array]) -> Outputs:
         """Return outputs with `function` applied to every array, unchecked."""
-        result = copy(self)
-        for name in ("logits", "features", "labels", "groups", "positions"):
-            values = getattr(self, name)
-            object.__setattr__(result, name, None if values is None else function(values))
-        object.__setattr__(result, "layers", {name: function(values) for name, values in self.layers.items()})
-        if self.summary is not None:
-            parts = (None if part is None else function(part) for part in self.summary)
-            object.__setattr__(result, "summary", TokenSummary(*parts))
-        return result
+        arrays = {name: function(values) for name, values in self.arrays().items()}
+        return Outputs.of_arrays(arrays, task=self.task, inputs=self.inputs)
 
     def __len__(self) -> int:
         return self.logits.shape[0]
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name}={tuple(values.shape)}" for name, values, _ in self._columns())
+        shapes = ", ".join(f"{name}={tuple(values.shape)}" for name, values in self.arrays().items())
         return f"Outputs({shapes}, task={self.task!r})"
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
@@ -210,8 +201,6 @@ class Outputs:
         xp = namespace(self.labels)
         predicted = self.predicted
         labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
-        if self.binary and self.task != "tokens":
-            check_binary(labels)
         return predicted == labels
 
     def numpy(self) -> Outputs:
@@ -307,23 +296,10 @@ def predicted_classes(logits: Array) -> Array:
     return xp.argmax(logits, axis=1)
 
 
-def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem for the first label (N,) that is neither 0 nor 1; `numbers` are the rows in the user's data."""
-    if zeros_and_ones(labels) or labels.shape[0] == 0 or is_traced(labels):
-        return
-    values = to_numpy(labels)
-    row = int(np.argmax((values != 0) & (values != 1)))
-    raise Problem(
-        "labels", f"{values[row]}", expected="0 or 1 for a one-logit model", row=_number(row, numbers),
-        hint="number the two classes 0 and 1, or pass task='numbers' and floating-point targets for a regression",
-    )  # fmt: skip
-
-
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
-    """Raise Problem for the first label that is not a class of a model with several columns of logits.
+    """Raise Problem for the first label that is not a class of a model with this number of logits.
 
-    For one column, only the type of the labels is checked. Floating-point labels with one column per logit are targets
-    of a regression.
+    Floating-point labels with one column per logit are targets of a regression.
 
     Args:
         labels: (N,) or (N, columns) array of any library.
@@ -331,29 +307,34 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
         numbers: The index of each row in the user's data; None to count from 0.
         task: "numbers" for targets, "classes" for classes, "" for either.
     """
-    if not namespace(labels).isdtype(labels.dtype, ("bool", "integral", "real floating")):
+    xp = namespace(labels)
+    if not xp.isdtype(labels.dtype, ("bool", "integral", "real floating")):
         kind = {"U": "strings", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))
         raise Problem(
             "labels", kind, expected="classes as integers from 0, or targets as floating-point numbers",
             hint="number the classes in the order of the model's outputs, from 0",
         )  # fmt: skip
+    floating = xp.isdtype(labels.dtype, "real floating")
     if len(labels.shape) != 1:
         _check_columns(labels, columns, task)
         return
-    if columns < 2 or labels.shape[0] == 0 or is_traced(labels):
+    targets = columns == 1 and (task == "numbers" or (floating and task != "classes"))
+    if targets or labels.shape[0] == 0 or is_traced(labels):
         return
-    values = to_numpy(labels)
-    integral = values.dtype.kind in "biu"
-    bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is also invalid
-    if integral and not bad.any():
+    values, classes = to_numpy(labels), max(2, columns)
+    bad = ~((values >= 0) & (values < classes) & (values == np.floor(values)))  # NaN is also invalid
+    if not bad.any() and (columns == 1 or not floating):
         return
     row = int(np.argmax(bad))
     expected = f"classes from 0 to {columns - 1}, integers, because there are {columns} logits"
     hint = "number the classes from 0, and leave out inputs without a class"
-    if not integral:
+    if columns == 1:
+        expected = "0 or 1 for a one-logit model"
+        hint = "number the classes 0 and 1, or pass task='numbers' and floating-point targets for a regression"
+    elif floating:
         hint = f"pass integers; a regression with {columns} outputs has targets (N, {columns})"
-    found = f"{values[row]} ({values.dtype})" if not integral else f"{values[row]}"
-    raise Problem("labels", found, expected=expected, row=_number(row, numbers), hint=hint)
+    found = f"{values[row]} ({values.dtype})" if floating else f"{values[row]}"
+    raise Problem("labels", found, expected=expected, row=row if numbers is None else int(numbers[row]), hint=hint)
 
 
 def check_targets(labels: Array) -> None:
@@ -434,14 +415,15 @@ def _check_columns(labels: Array, columns: int, task: str) -> None:
     raise Problem("labels", found, hint="give one class per row, (N,), or floating-point targets (N, k)")
 
 
+def with_prefix(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the values whose names start with a prefix, with the prefix removed."""
+    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+
+
 def kind_of(labels: Array) -> str:
     """Describe the type and shape of labels, with "N" for the number of rows."""
     sizes = ", ".join(["N", *map(str, labels.shape[1:])])
     return f"{str(labels.dtype).removeprefix('torch.')} of shape ({sizes}{',' if len(labels.shape) == 1 else ''})"
-
-
-def _number(row: int, numbers: Sequence[int] | None) -> int:
-    return row if numbers is None else int(numbers[row])
 
 
 def _library(values: Array) -> str:

@@ -159,7 +159,7 @@ class Tokens(Task):
         rows = chosen.rows.to(logits.device)  # with a model on several devices, the logits may be elsewhere
         own = None if chosen.labels is None or labels is None else chosen.labels.to(logits.device)
         if own is not None:
-            self._check_range(part, rows, own, chosen.limits)
+            self._check_range(part, chosen)
         if part.batch.number == 0:
             _warn_of_probabilities(logits)
         return self._rows(part, rows, own)
@@ -178,16 +178,17 @@ class Tokens(Task):
 
     def counted(self, part: Part, labels: Array | None) -> Array:
         """Return a mask of unmasked tokens whose label is not ignored."""
+        del labels  # chosen before the pass
         import torch
 
-        mask, chosen = part.batch.mask, part.chosen
-        if chosen is not None and chosen.labels is not None:
-            self._check_range(part, chosen.rows, chosen.labels, chosen.limits)
-        there = torch.ones(part.logits.shape[:2], dtype=torch.bool) if mask is None else as_tensor(mask) != 0
-        if labels is None:
-            return there
-        known = there.cpu() & (as_tensor(labels).cpu() != self.ignore)
-        return there.cpu() & _next(known, False) if self.shifted else known
+        chosen, shape = part.chosen, part.logits.shape[:2]
+        if chosen is None:
+            return torch.ones(shape, dtype=torch.bool)
+        if chosen.labels is not None:
+            self._check_range(part, chosen)
+        found = torch.zeros(shape, dtype=torch.bool)
+        found.view(-1)[chosen.rows.cpu()] = True
+        return found
 
     def aligned(self, labels: Array | None) -> Array | None:
         """Align the labels with the logits; the last position is `ignore` if labels are shifted."""
@@ -303,10 +304,11 @@ class Tokens(Task):
             own = own.to(device, non_blocking=own.device.type == "cpu")
         return Chosen(rows.to(device, non_blocking=rows.device.type == "cpu"), own, limits)
 
-    def _check_range(self, part: Part, rows: Tensor, labels: Tensor, limits: tuple[int, int]) -> None:
-        """Raise Problem for the first counted label that is not a token, if the `limits` are out of range."""
+    def _check_range(self, part: Part, chosen: Chosen) -> None:
+        """Raise Problem for the first counted label that is not a token."""
         _, length, words = part.logits.shape
-        if limits[0] >= 0 and limits[1] < words:
+        rows, labels, (low, high) = chosen
+        if low >= 0 and high < words:
             return
         first = int(((labels < 0) | (labels >= words)).int().argmax())
         position = int(rows[first]) % length + int(self.shifted)
