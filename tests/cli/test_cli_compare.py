@@ -262,6 +262,15 @@ def test_names_of_shifted_sets_are_shown_as_they_are(capsys: pytest.CaptureFixtu
     assert "\x1b" not in out
 
 
+def test_a_shifted_set_may_have_images_of_another_size() -> None:
+    x, y = (part.numpy() for part in data("pixels", 0, 40))
+    np.savez("data.npz", x=x, y=y)
+    np.savez("cut.npz", x=x[:10, :, 2:], y=y[:10, 2:])
+    told = run("nets_to_compare:pixels", "data.npz", "--scorers", "entropy", "--shifted", "cut=cut.npz")
+    wrong = logits_of("pixels", x[:10, :, 2:]).argmax(1) != y[:10, 2:]
+    assert told["shifted"]["cut"]["data"] == f"{wrong.size} pixels of 10 examples, {wrong.sum()} of them wrong"
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_bytes_and_numbers_of_another_range_are_refused(capsys: pytest.CaptureFixture[str], turned: bool) -> None:
     x = np.random.default_rng(0).integers(0, 256, (10, 1, 12, 10), dtype=np.uint8)

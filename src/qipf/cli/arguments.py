@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -115,6 +115,14 @@ def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
         except RecursionError:
             raise UserError(f"{flag}: {key.strip()}: nested too deeply") from None
     return settings
+
+
+def check_settings(flag: str, name: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise UserError if `name`, such as a scorer, does not have all the settings that are given."""
+    if unknown := sorted(set(given) - set(known)):
+        raise UserError(
+            f"{flag}: {name} does not take {', '.join(unknown)}; its settings: {', '.join(known) or 'none'}"
+        )
 
 
 def _integer(text: str) -> int:

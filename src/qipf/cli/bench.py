@@ -54,7 +54,7 @@ def bench(
         workers: The number of local processes; by default one per core.
         device: cpu or cuda; by default cuda if available.
         times: Measure the time per sample; --no-times leaves this to a later run on an idle machine.
-        verify: Only verify the checksums of the files in the store, and list damaged files.
+        verify: Only verify the checksums of the files in the store, and list those that are damaged or missing.
     """
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))

@@ -90,8 +90,8 @@ def compare(
         model: The model, as for `qipf fit`.
         data: Data with labels, as for `qipf fit`; or an .npz file with logits, labels and optionally features.
         fit: Data with labels to fit the scorers to; by default half of DATA.
-        scorers: Comma-separated names, or all. The default is default, softmax-response, entropy, energy, knn and
-            weight-qipf. For a regression: neighbours, head and qipf.
+        scorers: Names of scorers, separated by commas, or all. By default: default, softmax-response, entropy, energy,
+            knn and weight-qipf; for a regression neighbours, head and qipf.
         shifted: Shifted data with labels as NAME=FILE; may be repeated.
         shift: A built-in shift as NAME or NAME:INTENSITY; may be repeated. Images: rotation, brightness, jpeg, fog,
             ...; tables: missing-values, swapped-values, column-drift; token ids: typos, word-drops. The intensity is a

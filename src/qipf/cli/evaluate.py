@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,12 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
     """Return the correctness of each prediction, and the columns that it was read from."""
     label, equals, predicted = correct.partition("=")
     used = (label, predicted) if equals else ("label", "predicted")
+    if correct != "correct":
+        _check_known("--correct", used if equals else (correct,), columns)
     flags = read_correct(columns, "" if equals else correct, *used)
-    if flags is None or (correct != "correct" and not equals and correct not in columns):
+    if flags is None:
         raise InputError(
-            f"no column {correct!r} (0 or 1), nor both {used[0]!r} and {used[1]!r}; the columns are: "
+            "no column 'correct' (0 or 1), nor both 'label' and 'predicted'; the columns are: "
             f"{', '.join(columns) or 'none'}. Name yours with --correct NAME or --correct LABEL=PREDICTED"
         )
     for name in (correct,) if correct in columns else used:
@@ -113,11 +116,16 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
     return flags, {correct, *used}
 
 
+def _check_known(option: str, names: Iterable[str], columns: Columns) -> None:
+    for name in names:
+        if name not in columns:
+            raise UserError(f"{option}: there is no column {name!r}; the columns are: {', '.join(columns) or 'none'}")
+
+
 def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[str]:
     """Return the numeric columns to evaluate."""
+    _check_known("--score", wanted or (), columns)
     for name in wanted or ():
-        if name not in columns:
-            raise UserError(f"--score: there is no column {name!r}; the columns are: {', '.join(columns)}")
         check_values(name, columns[name], _not_numbers(columns[name]), "a number")
     if wanted:
         return wanted

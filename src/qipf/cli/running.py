@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qipf._common.errors import InputError, Problem, UserError, check_whole
-from qipf.cli.arguments import QUIET, check_at_least, naming, read_settings, usable_device
+from qipf.cli.arguments import QUIET, check_at_least, check_settings, naming, read_settings, usable_device
 from qipf.cli.options import ModelOptions
 from qipf.data.batches import Batch
 from qipf.data.reading import Data, FileSource, listed, no_labels, open_data
@@ -20,7 +20,7 @@ from qipf.runners.loading import WEIGHT_FILES, is_weights, load_model, open_mode
 from qipf.runners.runner import OUTPUT, Runner
 from qipf.scores.default import EFFORTS, default
 from qipf.tasks.collect import collect
-from qipf.tasks.finding import find_task, make_task
+from qipf.tasks.finding import TASKS, find_task, make_task
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.task import Task
 
@@ -65,8 +65,12 @@ def read_task(text: str | None) -> Task | None:
     """Parse --task: a name, optionally with options such as tokens:shift=false."""
     if text is None:
         return None
-    name, _, options = text.partition(":")
-    return make_task({"name": name.strip(), **read_settings([one for one in options.split(",") if one], "--task")})
+    name, _, options = (part.strip() for part in text.partition(":"))
+    if name not in TASKS:
+        raise UserError(f"--task: expected one of {', '.join(TASKS)}, got {name!r}")
+    settings = read_settings([one for one in options.split(",") if one], "--task")
+    check_settings("--task", name, settings, [field.name for field in fields(TASKS[name])])
+    return make_task({"name": name, **settings})
 
 
 def open_main(
@@ -259,10 +263,7 @@ def make_scorer(name: str, settings: dict[str, Any]) -> Scorer | None:
     if name != DEFAULT and name not in SCORERS:
         raise UserError(f"--scorer: there is no {name!r}; there are {', '.join([DEFAULT, *sorted(SCORERS)])}")
     known = OPTIONS if name == DEFAULT else SCORERS[name]().settings()
-    if unknown := set(settings) - set(known):
-        raise UserError(
-            f"--option: {name} does not take {', '.join(sorted(unknown))}; its settings: {', '.join(known) or 'none'}"
-        )
+    check_settings("--option", name, settings, known)
     if name != DEFAULT:
         try:
             return SCORERS[name](**settings)

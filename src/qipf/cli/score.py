@@ -72,7 +72,8 @@ def score(
             also an .npy file with all maps (N, H, W), or a new folder of PNG files with uncertain pixels in colour.
         model: The model as for `qipf fit`, which is executed; not needed if DATA contains logits.
         modes: Also write the modes, one column per order, if the scorer has them.
-        views: The number of views per image, including the image itself, to average over; each needs one pass.
+        views: The number of views per image, including the image itself, to average over; each needs one pass. By
+            default the number that FILE was fitted with.
         options: The options that all commands for models share.
     """
     from qipf.scores.saving import load as load_scorer

@@ -87,8 +87,8 @@ def watch(
     scorer = load(reference)
     found = scorer.attachments.get("monitor")
     if not isinstance(found, Monitor):
-        why = "is of a regression, whose scores are not watched" if "intervals" in scorer.attachments else ""
-        why = why or "does not record what is normal; make it with qipf fit --calibrate DATA"
+        why = "does not record what is normal; make it with qipf fit --calibrate DATA"
+        why = "is of a regression, whose scores are not watched" if scorer.task_name == "numbers" else why
         raise InputError(f"--reference: {reference} {why}")
     watched = _Watched(found.empty(), identity(scorer), Tail(path), str(path), 0 if once else math.ceil(every))
     server = None if port is None else _serve(watched, port)

@@ -59,7 +59,7 @@ class Promise:
         """
         found = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if found is None or found[2] not in ("=", _RELATION[found[1]]):
-            expected = "a string such as error<=0.01, loss<=0.05 or accept>=0.9"
+            expected = "a string such as error<=0.01 or accept>=0.9"
             raise Problem("promise", repr(text), expected=expected)
         limit = float(found[3]) / (100 if found[4] else 1)
         return cls(found[1], limit, confidence)  # pyright: ignore[reportArgumentType]

@@ -6,7 +6,7 @@ from qipf.fields.binned import BinnedField
 from qipf.fields.field import Derivatives, Field
 from qipf.fields.mode_table import ModeTable
 from qipf.fields.potential import potentials, uncertainty_modes
-from qipf.fields.sketch import FieldSketch, sketch_weights
+from qipf.fields.sketch import FieldSketch
 
 __all__ = [
     "BinnedField",
@@ -19,6 +19,5 @@ __all__ = [
     "potentials",
     "published",
     "silverman",
-    "sketch_weights",
     "uncertainty_modes",
 ]

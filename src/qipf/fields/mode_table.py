@@ -21,7 +21,6 @@ SMALL = 1e-3  # of the typical value: pieces whose values are smaller still need
 NARROWEST = 1e-13  # bandwidths: breaks as close as this are one
 PIECES = 2**12  # of one function, at most; rounding leaves no polynomials that would need more
 POINTS = 2**20  # at which breaks are looked for; bandwidths that need more are evaluated without a table
-SECTIONS = 16  # that the search for a break cuts an interval into
 BREAKS = 8  # between pieces in one cell, at most
 CELLS = tuple(2**power for power in range(5, 15))  # the fewest that hold few enough breaks are used
 LARGEST = 2**22  # bytes of a table
@@ -185,24 +184,16 @@ def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
     terms = terms.reshape(*points.shape, -1)
     index, column, order = np.nonzero(terms[1:] != terms[:-1])
     left, right = points[index, column], points[index + 1, column]
-    shares = np.linspace(0, 1, SECTIONS + 1)[:, None]
     found: list[list[float]] = [[] for _ in range(terms.shape[-1])]
 
     def term(z: np.ndarray) -> np.ndarray:
-        which = modes(z.ravel())[1].reshape(*z.shape, -1)
-        return which[..., np.arange(order.size), order]
+        return modes(z)[1][np.arange(order.size), order]
 
     while left.size:
         a, b, first = left, right, term(left)
-        while True:
-            cuts = a + (b - a) * shares
-            cuts[-1] = b
-            other = np.concatenate([term(cuts[1:-1]) != first, np.ones((1, a.size), bool)])
-            section = other.argmax(axis=0)
-            before, after = (cuts[section + step, np.arange(a.size)] for step in (0, 1))
-            if (before == a).all() and (after == b).all():
-                break
-            a, b = before, after
+        while ((a < (middle := a + (b - a) / 2)) & (middle < b)).any():
+            same = term(middle) == first
+            a, b = np.where(same, middle, a), np.where(same, b, middle)
         for k, position in zip(order, b, strict=True):
             found[k].append(position)
         more = term(b) != term(right)  # another break lies in the same interval

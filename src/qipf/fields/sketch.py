@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import array_api_compat as compat
 import numpy as np
@@ -278,25 +278,6 @@ class FieldSketch:
         order = np.argsort(positions, kind="stable")
         moments = np.concatenate([sums, single], axis=1)[:, order]
         return positions[order], moments, float(np.max(np.abs(centre), initial=0.0))
-
-
-class WeightField(NamedTuple):
-    """The field of standardised weights, and the mean and standard deviation they were standardised with."""
-
-    field: BinnedField
-    mean: float
-    std: float
-
-
-def sketch_weights(arrays: Iterable[Array], factor: float, *, tolerance: float = 1e-10) -> WeightField:
-    """Return the field of all weights in `arrays`, standardised, with `factor` times Silverman's bandwidth.
-
-    For several factors make one `FieldSketch`, and call its `finish(factor=..., standardise=True)` for each.
-    """
-    sketch = FieldSketch(factor=factor)
-    for array in arrays:
-        sketch.add(array)
-    return WeightField(sketch.finish(standardise=True, tolerance=tolerance), sketch.mean, sketch.std)
 
 
 def _key_values(values: np.ndarray) -> np.ndarray:

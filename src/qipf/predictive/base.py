@@ -84,17 +84,10 @@ class Predictive(ABC):
         needs less memory.
         """
         net, n = self._ready(), self._passes(n)
-        passes = torch.empty(0)
         with torch.no_grad():
             source = self._source(net, x, batch_size)
-            for k in range(n):
-                network = self._network(k, seed)
-                for start, batch in batches(source, batch_size, device_of(net)):
-                    values = self._probabilities(network(batch))
-                    if k == start == 0:
-                        passes = torch.empty(n, len(x), *values.shape[1:], dtype=values.dtype, device=x.device)
-                    passes[k, start : start + len(values)] = values
-        return passes
+            passes = [torch.cat(list(self._pass(k, seed, source, batch_size))).to(x.device) for k in range(n)]
+        return torch.stack(passes)
 
     def summarise(
         self,
@@ -139,9 +132,9 @@ class Predictive(ABC):
                 sums = Sums(classes=self._classes)
                 source = self._source(net, x[first : first + rows], batch_size)
                 for k in range(n):
-                    network, values = self._network(k, seed), []
-                    for _, batch in batches(source, batch_size, device_of(net)):
-                        values.append(self._probabilities(network(batch).to(wide)))
+                    values = []
+                    for part in self._pass(k, seed, source, batch_size, wide):
+                        values.append(part)
                         bar.advance(task)
                     sums.add(torch.cat(values))
                 parts.append(
@@ -228,6 +221,15 @@ class Predictive(ABC):
         n = self.passes if n is None else n
         check_whole("n", n, 1)
         return n
+
+    def _pass(
+        self, k: int, seed: int, source: Tensor, batch_size: int, dtype: torch.dtype | None = None
+    ) -> Iterator[Tensor]:
+        """Yield the probabilities of pass k batch by batch, computed from outputs in `dtype` if it is given."""
+        network = self._network(k, seed)
+        for _, batch in batches(source, batch_size, device_of(self._ready())):
+            outputs = network(batch)
+            yield self._probabilities(outputs if dtype is None else outputs.to(dtype))
 
     def _probabilities(self, outputs: Tensor) -> Tensor:
         if not self._classes:

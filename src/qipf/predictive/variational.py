@@ -247,17 +247,13 @@ class Flipout(nn.Module):
             return mean
         drawn_on = self.rho.device if self.generator is None else self.generator.device
         noise = torch.randn(self.rho.shape, generator=self.generator, device=drawn_on).to(self.rho)
-        signs_in = self._signs(x, self.rho.shape[1] * self._groups, drawn_on)
+        signs_in = self._signs(x, self.rho.shape[1] * getattr(self.layer, "groups", 1), drawn_on)
         signs_out = self._signs(mean, self.rho.shape[0], drawn_on)
         return mean + signs_out * self._compute(x * signs_in, self.std * noise, None)
 
     @property
     def _dense(self) -> bool:
         return isinstance(self.layer, nn.Linear)
-
-    @property
-    def _groups(self) -> int:
-        return 1 if isinstance(self.layer, nn.Linear) else self.layer.groups
 
     def _compute(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         layer: Any = self.layer
