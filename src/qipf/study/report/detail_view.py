@@ -1,4 +1,4 @@
-"""Single predictions: curves, histograms, reliability, and positions in the field of the weights."""
+"""Single predictions: curves, histograms, reliability, positions in the field of the weights, and limits on a page."""
 
 from __future__ import annotations
 
