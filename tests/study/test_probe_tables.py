@@ -100,7 +100,6 @@ def test_means_are_those_that_were_planted(planted):
     transformers = TABLES["probe-transformers"](planted)
     assert line(transformers, "the paper's five shifts: **qipf.default") == [".900"]
     assert line(TABLES["probe-aurc"](planted), "**qipf.default")[-1] == ".190"
-    assert line(tables.efforts(planted), "thorough")[0] == ".700 / .500; 2.0 s, 1.5 MB"
     assert line(tables.accuracy(planted), "clean: ensemble of 10")[-1] == ".910"
     assert line(tables.bars(planted), "shifts, over the ensemble")[-1] == "+0.130 ROC-AUC, +0.130 average precision"
     assert line(tables.tried(planted), "four perturbed copies") == [".800 / .700 / .900"] * 4
