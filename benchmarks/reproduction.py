@@ -29,8 +29,7 @@ def main() -> int:
             print(f"<!-- table: {name} -->\n\n{render('table', name)}\n\n<!-- end -->\n")
         return 0
     if given.write:
-        drawn = figures.write(results, results.folder / figures.FOLDER)
-        for file in drawn + figures.write_chart(results, ROOT / "docs" / "images"):
+        for file in figures.write(results, ROOT / "docs" / "images"):
             print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
         for page in pages.PAGES.values():
             page.write_text(marks.written(page.read_text(), render))

@@ -1,17 +1,24 @@
-"""Measure the cost of scores of images beside the network itself, on one CPU core or on a GPU.
+"""Measure what the recommended scorers and `WeightQIPF` cost beside a network, on one CPU core.
 
-    python benchmarks/speed.py --quick                                  # two minutes on a CPU
-    python benchmarks/speed.py --out results/speed/cpu.json             # about twenty minutes
-    python benchmarks/speed.py --device cuda --out results/speed/cuda.json
+    python benchmarks/speed.py --nets lenet                        # three minutes
+    python benchmarks/speed.py --out results/speed/cpu.json        # about half an hour
 
-Images are random and networks untrained, which does not change what is computed. Times on a CPU are processor time of
-one thread.
+Times are processor time of one thread. Every class is a pattern in noise, which is easily learned, and networks are
+untrained, so no posterior leaves its heads out; otherwise the values do not change what is computed. Networks and
+scorers are fitted to few images (`IMAGES`), and a training is taken to last its number of epochs times the time of one.
+The twin study measures the same on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +32,37 @@ from qipf.fields import Field, silverman, uncertainty_modes
 from qipf.study import nets
 from qipf.study.recipes import recipe
 from qipf.training import train
-from timing import environment, paired, seconds, shortest, write
 
 NETS = {"lenet": ("mnist", 1, 28), "vgg3": ("cifar10", 3, 32), "resnet18": ("cifar10", 3, 32)}
 """The dataset of a network, and the channels and side of its images."""
-IMAGES = {"cuda": {"lenet": 55_000, "vgg3": 15_000, "resnet18": 10_000}}
-IMAGES["cpu"] = {"lenet": 5_500, "vgg3": 1_500, "resnet18": 750}
-"""How many images a probe is fitted to; all times are by the image."""
-BATCHES = (1, 32, 500, 2000)
+IMAGES = {"lenet": 5_500, "vgg3": 1_500, "resnet18": 500}
+EFFORTS = {"lenet": ("quick", "standard", "thorough"), "resnet18": ("quick", "standard")}
+EFFORTS["vgg3"] = EFFORTS["lenet"]
+BATCHES = {"lenet": (1, 32, 500, 2000), "vgg3": (1, 32, 500, 2000), "resnet18": (1, 32, 500)}
 FACTOR = 160.0
+BUDGET = 30.0
+"""About how many seconds the rounds of one batch size take, if they are more than five."""
+
+Work = Callable[[], object]
 
 
-def per_prediction(device: str, budget: float) -> dict[str, float]:
+def seconds(work: Work) -> float:
+    """Return the processor time of a call, whatever else runs."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def shortest(work: Work, budget: float = 2.0) -> float:
+    """Return the shortest of many calls: other programs only add to it. The first call warms up and is not counted."""
+    work()
+    taken = [seconds(work)]
+    while sum(taken) < budget:
+        taken.append(seconds(work))
+    return min(taken)
+
+
+def per_prediction() -> dict[str, float]:
     """Return nanoseconds per prediction of the paper's score: authors' loop, exact NumPy, and `WeightQIPF`.
 
     The loop and the exact formula begin at a coordinate, `WeightQIPF` at ten logits.
@@ -45,115 +71,92 @@ def per_prediction(device: str, budget: float) -> dict[str, float]:
     samples, y = generator.standard_normal(3552), generator.standard_normal(400)
     field = Field(samples, FACTOR * silverman(samples))
     found = {
-        "authors' loop": shortest(lambda: modes_by_loop(samples, y[:40], field.bandwidth), budget=budget) / 40,
-        "exact NumPy": shortest(lambda: uncertainty_modes(field, y), budget=budget) / 400,
+        "authors' loop": shortest(lambda: modes_by_loop(samples, y[:40], field.bandwidth)) / 40,
+        "exact NumPy": shortest(lambda: uncertainty_modes(field, y)) / 400,
     }
-    scorer = qipf.WeightQIPF(factor=FACTOR).fit(nets.build("lenet", seed=0), _logits(5000, "cpu"))
+    net = nets.build("lenet", seed=0)
+    logits = torch.randn(2**20, 10, generator=torch.Generator().manual_seed(0))
+    scorer = qipf.WeightQIPF(factor=FACTOR).fit(net, qipf.Outputs(logits=logits[:5000]))
     for count in (500, 2**14, 2**20):
-        logits = _logits(count, device).logits
-        found[f"WeightQIPF, {count:,} predictions"] = shortest(lambda x=logits: scorer(x), device, budget) / count
+        taken = shortest(lambda x=logits[:count]: scorer(x))
+        found[f"WeightQIPF, {count:,} predictions"] = taken / count
     return {name: 1e9 * value for name, value in found.items()}
 
 
-def by_weights(device: str, budget: float, most: int) -> dict[str, dict[str, float]]:
-    """Return what the number of weights changes: seconds of fitting, and nanoseconds per prediction."""
-    found = {}
-    for count in [10**power for power in range(3, 8) if 10**power <= most]:
-        net, reference = nn.Linear(count // 10, 10, bias=False), _logits(5000, "cpu")
-        scorer = qipf.WeightQIPF(factor=FACTOR, pool=None)
-        fitting = seconds(lambda s=scorer, n=net, r=reference: s.fit(n, r))
-        logits = _logits(2**16, device).logits
-        scoring = 1e9 * shortest(lambda s=scorer, x=logits: s(x), device, budget) / 2**16
-        found[f"{count:,}"] = {"fit_seconds": fitting, "nanoseconds": scoring}
-    return found
-
-
-def _logits(count: int, device: str) -> qipf.Outputs:
-    return qipf.Outputs(logits=torch.randn(count, 10, generator=torch.Generator().manual_seed(0)).to(device))
-
-
-def images_of(name: str, count: int, device: str) -> tuple[Tensor, Tensor]:
-    """Return random images and labels."""
+def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
+    """Return images of ten classes, each a pattern in noise, and labels."""
     _, channels, size = NETS[name]
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand(count, channels, size, size, generator=generator)
-    return images.to(device), torch.randint(0, 10, (count,), generator=generator).to(device)
+    patterns, noise = (torch.rand(n, channels, size, size, generator=generator) for n in (10, count))
+    labels = torch.randint(0, 10, (count,), generator=generator)
+    return (patterns[labels] + noise) / 2, labels
 
 
-def fitting(name: str, device: str) -> tuple[Any, dict[str, float]]:
-    """Return a fitted probe, and its cost: seconds and trainings of the network by effort, and the size of its file."""
-    data, how = images_of(name, IMAGES[device][name], device), recipe(name, NETS[name][0])
-    net, epochs = nets.build(name, seed=0).to(device), how.epochs if device == "cuda" else 1
+def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return the scorers by effort, and the cost of each: seconds and trainings of the network."""
+    data, how = images_of(name, IMAGES[name]), recipe(name, NETS[name][0])
 
-    def learn(recorded: bool) -> None:
-        train(
-            net, data, epochs=epochs, batch_size=how.batch_size, learning_rate=1e-6, augment=how.augment,
-            cuda_graph=recorded, progress=False,
-        )  # fmt: skip
+    settings: dict[str, Any] = {"batch_size": how.batch_size, "augment": how.augment, "learning_rate": 1e-6}
+    epoch = min(seconds(lambda: train(net, data, epochs=1, progress=False, **settings)) for _ in range(2))
+    training = how.epochs * epoch
+    found: dict[str, float] = {"images": IMAGES[name], "training_seconds_extrapolated": training}
+    scorers: dict[str, Any] = {}
 
-    learn(True) if device == "cuda" else None  # warms up
-    training = min(seconds(lambda: learn(True), device) for _ in range(2)) * how.epochs / epochs
-    found = {"training_seconds": training}
-    if device == "cuda":
-        found["training_without_recorded_steps_seconds"] = seconds(lambda: learn(False), device)
-    scorer: Any = None
-    for effort in ("quick", "standard", "thorough"):
-        made: list[Any] = []
-        batch = 4000 if device == "cuda" else 500
-        options: dict[str, Any] = {"effort": effort, "batch_size": batch, "progress": False}
-        taken = seconds(lambda m=made, o=options: m.append(qipf.default(net, data, **o)), device)
+    def fit(effort: Any) -> None:
+        scorers[effort] = qipf.default(net, data, effort=effort, batch_size=500, progress=False)
+
+    for effort in EFFORTS[name]:
+        taken = seconds(partial(fit, effort))
+        if scorers[effort].share > 0.9:
+            raise SystemExit(f"{name}, {effort}: the head learned nothing, and scoring leaves it out")
         found |= {f"fit_{effort}_seconds": taken, f"fit_{effort}_in_trainings": taken / training}
-        scorer = made[0] if effort == "standard" else scorer
-    with tempfile.TemporaryDirectory() as folder:
-        scorer.save(Path(folder) / "probe.qipf")
-        found["file_megabytes"] = (Path(folder) / "probe.qipf").stat().st_size / 1e6
-    return qipf.wrap(net.eval(), scorer).eval(), found
+    return scorers, found
 
 
 @torch.no_grad()
-def beside_a_pass(name: str, probe: nn.Module, device: str, rounds: int) -> dict[str, Any]:
-    """Return what `wrap` and `collect` add to a forward pass, by the size of a batch, in per cent of the pass."""
-    net, found = nets.build(name, seed=0).to(device).eval(), {}
-    reference = qipf.Outputs(logits=net(images_of(name, 100, device)[0]))
-    field = qipf.wrap(net, qipf.WeightQIPF(factor=FACTOR).fit(net, reference))
-    ways = {"pass": net, "WeightQIPF": field.eval().to(device), "qipf.default": probe}
-    for batch in BATCHES:
-        images, times = images_of(name, batch, device)[0], 100 if batch == 1 else 1
-        works = {way: (lambda m=module, x=images, n=times: [m(x) for _ in range(n)]) for way, module in ways.items()}
-        measured = paired(works, device, rounds)
-        milliseconds = 1e3 * measured["seconds"]["pass"] / times
-        found[str(batch)] = {"pass_ms": milliseconds, **measured["extra_percent"]}
-    batches = images_of(name, 20 * 500, device)[0].split(500)
-    bare = paired(
-        {
-            "pass": lambda: [net(part) for part in batches],
-            "collect": lambda: qipf.collect(net, [(part,) for part in batches], progress=False),
-        },
-        device,
-        rounds,
-    )
-    return {"wrap, by batch": found, "collect, batches of 500": bare["extra_percent"]["collect"]}
+def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[str, Any]:
+    """Return what `wrap` adds to a forward pass, by the size of a batch, in per cent of the pass."""
+    found = {}
+    modules: dict[str, nn.Module] = {way: qipf.wrap(net, scorer).eval() for way, scorer in scorers.items()}
+    modules = {"pass": net, **modules}
+    for batch in BATCHES[name]:
+        images, times = images_of(name, batch)[0], 100 if batch == 1 else 1
+        works = {way: (lambda m=module, n=times, x=images: [m(x) for _ in range(n)]) for way, module in modules.items()}
+        once = sum(seconds(work) for work in works.values())
+        rounds = max(5, min(50, int(BUDGET / once)))
+        taken = [{way: seconds(work) for way, work in works.items()} for _ in range(rounds)]
+        extra = {way: 100 * (statistics.median(one[way] / one["pass"] for one in taken) - 1) for way in scorers}
+        found[str(batch)] = {"pass_ms": 1e3 * statistics.median(one["pass"] for one in taken) / times, **extra}
+    return found
+
+
+def write(path: Path | None, found: dict[str, Any]) -> None:
+    """Print what has been measured so far, with four digits, and write it."""
+    text = json.dumps(json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.4g}")), indent=1)
+    print(text, flush=True)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
 
 
 def main() -> None:
     """Measure everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--quick", action="store_true", help="LeNet alone, fewer weights, fewer rounds")
     parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    if given.device == "cpu":
-        torch.set_num_threads(1)
-    budget, rounds, most = (0.3, 5, 10**5) if given.quick else (2.0, 25, 10**7)
-    found: dict[str, Any] = {"environment": environment(given.device)}
-    found["ns per prediction"] = per_prediction(given.device, budget)
+    torch.set_num_threads(1)
+    machine = {"device": f"one core of {platform.machine()}", "torch": torch.__version__, "load": os.getloadavg()[0]}
+    found: dict[str, Any] = {"environment": machine, "ns per prediction": per_prediction()}
     write(given.out, found)
-    found["by weights"] = by_weights(given.device, budget, most)
-    write(given.out, found)
-    for name in ("lenet",) if given.quick else given.nets:
-        probe, cost = fitting(name, given.device)
-        found[name] = {**cost, **beside_a_pass(name, probe, given.device, rounds)}
+    for name in given.nets:
+        net = nets.build(name, seed=0)
+        scorers, cost = fitted(name, net)
+        reference = qipf.Outputs(logits=net(images_of(name, 100)[0]).detach())
+        field = qipf.WeightQIPF(factor=FACTOR).fit(net, reference)
+        ways = {"WeightQIPF": field, "qipf.default": scorers["standard"]}
+        ways |= {"twin": scorers["thorough"]} if "thorough" in scorers else {}
+        found[name] = {**cost, "wrap, by batch": beside_a_pass(name, net, ways)}
         write(given.out, found)
 
 

@@ -31,8 +31,6 @@ PART = "‡ every row on the same random part of the test images: {}."
 PAPER_ACCURACY = {
     ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
 }  # fmt: skip
-FIRST = 3
-"""The smallest number of networks that the paper's plan would have."""
 MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble": "members", "swag": "passes"}
 
 
@@ -189,40 +187,11 @@ def runs(results: Results) -> str:
     return markdown(["", *PAIRS.values()], [[head, *cells] for head, *cells in zip(heads, *columns, strict=True)])
 
 
-@table("rerun")
-def rerun(results: Results) -> str:
-    """Every cell that was measured again, with the published networks or with further ones."""
-    rows = []
-    for folder in results.folders:
-        if not (folder / "rerun.csv").is_file():
-            continue
-        found = pd.read_csv(folder / "rerun.csv")
-        for (shift, severity, method), own in found.groupby(["shift", "severity", "method"], sort=False):
-            again, more = own[own["published"].notna()], own[own["published"].isna()]
-            pairs = [f"{number(a)} → {number(b)}" for a, b in zip(again["published"], again["new"], strict=True)]
-            inside = more["new"].between(more["low"], more["high"]).sum()
-            expected = f"{number(own['low'].iloc[0])} to {number(own['high'].iloc[0])}"
-            new = ", ".join(number(value) for value in more["new"])
-            of_first = more["new"].between(*interval(_of_first(results, folder.name, own.iloc[0]))).sum()
-            kept = [", ".join(pairs), expected, new, f"{inside} / {of_first} of {len(more)}"]
-            name = f"{folder.name}, {shift} {severity}, {SHORT.get(method, method)}"
-            rows.append([name, *(text or NOTHING for text in kept)])
-    return markdown(["cell", "published → again", "expected", "further networks", f"inside / of {FIRST}"], rows)
-
-
 def interval(values: list[float]) -> tuple[float, float]:
     """Return the 95 % interval for one further network (Student's t)."""
     count, spread = len(values), float(np.std(values, ddof=1))
     half = float(stats.t.ppf(0.975, count - 1)) * spread * (1 + 1 / count) ** 0.5
     return float(np.mean(values)) - half, float(np.mean(values)) + half
-
-
-def _of_first(results: Results, name: str, cell: pd.Series) -> list[float]:
-    """Return the published numbers of a cell's first networks."""
-    rows = pd.read_parquet(results.folder / "paper" / name / "table.parquet")
-    for key in ("shift", "severity", "metric", "method"):
-        rows = rows[rows[key] == cell[key]]
-    return list(rows[(rows["errors"] == "base") & (rows["subset"] == "all") & (rows["seed"] < FIRST)]["value"])
 
 
 @table("looks")

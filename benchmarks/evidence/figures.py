@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from evidence.marks import table
 from evidence.results import PAIRS, SHIFTS, Results, plain_title
 from probe.decision_tables import read
 from probe.reading import PAIRS as PROBE_PAIRS
@@ -19,10 +18,7 @@ from qipf.study.plan.registry import info, split_column
 from qipf.study.report.score_view import severity_of
 from twin.tables import Twins
 
-FOLDER = Path("paper") / "figures"
-RESOLUTION = 90  # dots per inch
 SHOWN = ("default", "ensemble (entropy)", "ensemble", "entropy", "qipf-published", "qipf")
-ALT = "ROC-AUC of error detection against the severity of five shifts, for four networks"
 CHART = {
     "entropy": ("entropy", 1, 4, "x"),
     "QIPF, authors' program": ("the paper's QIPF", 1, 2, "o"),
@@ -38,65 +34,39 @@ TWIN_CHART = {
     "twin x2": ("twin, two views", 2, 5, "s"),
     "5 second networks": ("5 networks, perturbed images", 6, 1, "s"),
 }
-"""The same for rows of the twin study; the network's pass and the twin's share of one are added up."""
+"""The same for rows of the twin study; what `qipf.wrap` adds to a pass of the network is counted."""
 HERO = ("mnist", "resnet18")
 """The pairs in the picture of accepted and flagged predictions."""
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """Draw the figure of docs/reproduction-tables.md; return the files."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw the figures of docs/reproduction-tables.md and README.md; return the files."""
     files = []
-    for palette, end in ((LIGHT, ""), (DARK, "-dark")):
-        files.append(folder / f"severity{end}.png")
-        severity(results, palette).savefig(files[-1], dpi=RESOLUTION, metadata={"Software": None})
-    return files
-
-
-def write_chart(results: Results, folder: Path) -> list[Path]:
-    """Draw the chart and the picture of README.md; return the files."""
-    files = []
-    for name, draw in (("cost", chart), ("hero", hero)):
+    for name, draw in {"severity": severity, "cost": chart, "hero": hero}.items():
         plate = Plate(name, partial(draw, results), {}, "")
         for end, palette in (("", LIGHT), ("-dark", DARK)):
-            file = folder / f"{name}{end}.png"
-            file.write_bytes(plate.images(palette)["png"])
-            files.append(file)
+            files.append(folder / f"{name}{end}.png")
+            files[-1].write_bytes(plate.images(palette)["png"])
     return files
-
-
-@table("figure-severity")
-def shown(results: Results) -> str:
-    """The lines that show the figure in the documentation, or a note if it has not been drawn."""
-    if not (results.folder / FOLDER / "severity.png").is_file():
-        return "*Not drawn yet.*"
-    folder = Path("..") / "results" / FOLDER
-    return "\n".join(
-        f"```{{image}} {folder / f'severity{end}.png'}\n:class: only-{theme}\n:alt: {ALT}\n```"
-        for theme, end in (("light", ""), ("dark", "-dark"))
-    )
 
 
 def severity(results: Results, palette: Palette) -> Any:
-    """ROC-AUC by severity: one row per pair, one column per shift, one line per score."""
-    pyplot = _pyplot()
-    with pyplot.rc_context(palette.rc()):
-        figure, axes = pyplot.subplots(
-            len(PAIRS), len(SHIFTS), figsize=(11, 8), sharex=True, sharey="row", layout="constrained"
-        )
-        for line, (pair, name) in zip(axes, PAIRS.items(), strict=True):
-            for axis, shift in zip(line, SHIFTS, strict=True):
-                for colour, column in zip(palette.series, SHOWN, strict=True):
-                    values = severity_means(results, column, pair, shift)
-                    axis.plot(values.index, values, color=colour, label=plain_title(column), ls=_dash(column))
-                if pair == next(iter(PAIRS)):
-                    axis.set_title(shift)
-            line[0].set_ylabel(f"{name}\nROC-AUC")
-        for axis in axes[-1]:
-            axis.set_xlabel("severity, 1 to 10")
-            axis.set_xticks([1, 5, 10])
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN) // 2)
-        pyplot.close(figure)
+    """Draw ROC-AUC by severity: one row per pair, one column per shift, one line per score; the paper's are dashed."""
+    figure = new_figure(9.0, 6.5)
+    axes = figure.subplots(len(PAIRS), len(SHIFTS), sharex=True, sharey="row")
+    for line, (pair, name) in zip(axes, PAIRS.items(), strict=True):
+        for axis, shift in zip(line, SHIFTS, strict=True):
+            for colour, column in zip(palette.series, SHOWN, strict=True):
+                values = severity_means(results, column, pair, shift)
+                dash = "--" if info(split_column(column)[0]).family == "qipf" else "-"
+                axis.plot(values.index, values, color=colour, label=plain_title(column), ls=dash)
+        line[0].set_ylabel(f"{name}\nROC-AUC")
+    for axis, shift in zip(axes[0], SHIFTS, strict=True):
+        axis.set_title(shift)
+    for axis in axes[-1]:
+        axis.set_xlabel("severity, 1 to 10")
+        axis.set_xticks([1, 5, 10])
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN) // 2)
     return figure
 
 
@@ -120,7 +90,8 @@ def chart(results: Results, palette: Palette) -> Any:
             _point(axis, passes, pair.value(score, "shift"), words, palette.series[colour], marker)
         for score, (words, passes, colour, marker) in TWIN_CHART.items():
             if twin.with_row(score):
-                count = passes * (1 + added["twin"]["2000"]) if score.startswith("twin") else passes
+                own = next((name for name in added if score.startswith(name)), "")
+                count = passes * (1 + added[own]["2000"]) if own else passes
                 _point(axis, count, twin.value(score, "shift"), words, palette.series[colour], marker)
         axis.set_xscale("log")
         axis.set_xlim(0.8, 26)
@@ -128,7 +99,7 @@ def chart(results: Results, palette: Palette) -> Any:
         axis.minorticks_off()
         axis.grid(axis="y", color=palette.muted, alpha=0.25)
         axis.set_title(f"{PROBE_PAIRS[name]}")
-        axis.set_xlabel("forward passes")
+        axis.set_xlabel("time in forward passes")
     axes[0].set_ylabel("ROC-AUC of finding errors\nunder the five shifts")
     axes[0].yaxis.set_major_formatter("{x:.2f}")
     figure.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -136,16 +107,8 @@ def chart(results: Results, palette: Palette) -> Any:
 
 
 def _point(axis: Any, passes: float, value: float, words: str, colour: str, marker: str) -> None:
-    axis.plot(
-        passes,
-        value,
-        marker,
-        color=colour,
-        label=words,
-        ms=8 if marker in "x1" else 6,
-        zorder=3 + (marker in "x1"),
-        ls="",
-    )
+    large = marker in "x1"
+    axis.plot(passes, value, marker, color=colour, label=words, ms=8 if large else 6, zorder=3 + large, ls="")
 
 
 def hero(results: Results, palette: Palette) -> Any:
@@ -170,17 +133,3 @@ def hero(results: Results, palette: Palette) -> Any:
     axes[0].set_ylabel("wrong predictions, %")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
-
-
-def _dash(column: str) -> str:
-    """The scores of the paper are dashed."""
-    return "--" if info(split_column(column)[0]).family == "qipf" else "-"
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot

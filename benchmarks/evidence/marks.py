@@ -77,12 +77,7 @@ def marks(text: str) -> list[Mark]:
 
 
 def written(text: str, render: Render) -> str:
-    """Return the page with the content of every mark computed again.
-
-    Args:
-        text: the page.
-        render: gives the content of a mark from its kind and name.
-    """
+    """Return the page with the content of every mark computed again, from its kind and name, by `render`."""
     marks(text)
 
     def replace(match: re.Match[str]) -> str:

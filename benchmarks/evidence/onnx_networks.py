@@ -82,15 +82,6 @@ def unknown_first(results: Results, score: str) -> str:
     return number(sum(found) / len(found))
 
 
-@value("onnx-fact")
-def fact(results: Results, file: str, *keys: str) -> str:
-    """A number or a word in one of the records."""
-    value = results.json(f"real/onnx-{file}.json")
-    for key in keys:
-        value = len(value) if key == "count" else value[key]
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
-
-
 @value("onnx-minutes")
 def minutes(results: Results, file: str) -> str:
     """Return the minutes that a study took."""

@@ -44,8 +44,7 @@ PAGES = {
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "share": lambda share: f"{100 * share:.1f} %",
-    "ratio": lambda number: f"{number:.2f}",
-    "count": lambda number: f"{number:,.0f}",
+    "count": lambda found: f"{found if isinstance(found, int | float) else len(found):,.0f}",
     "score": number,
     "small": lambda number: f"{number:.1e}".replace("e-0", "e-"),
     "text": str,

@@ -45,11 +45,7 @@ class Missing(LookupError):
 
 
 class Results:
-    """Everything in one results folder.
-
-    Args:
-        folder: the repository's `results`, or another that looks like it.
-    """
+    """Everything in the repository's `results`, or in another folder like it."""
 
     def __init__(self, folder: Path = ROOT / "results") -> None:
         self.folder = folder
@@ -221,6 +217,12 @@ def number(value: float, digits: int = 3, bold: bool = False) -> str:
     text = f"{value:.{digits}f}"
     text = text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
     return f"**{text}**" if bold else text
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Return "a, b and c"."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def signed(found: Difference | Interval | None) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from evidence.claims import MARKS
 from evidence.marks import table, value
-from evidence.results import NOTHING, SHORT, Results, markdown
+from evidence.results import NOTHING, SHORT, Results, listed, markdown
 from qipf.study import claims
 from qipf.study.tables import paper
 
 METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "ensemble", "qipf", "qipf-published", "entropy", "default")
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
+CPU = "speed/cpu.json"
 PASSES = {
     "mc-dropout": "a pass of MC dropout, masks hashed in one kernel",
     "svi": "a pass of SVI, what comes before the random layers computed once in {passes} passes",
@@ -103,18 +106,36 @@ def passes(results: Results) -> str:
     return markdown(["seconds", *(paper.NETS[net] for net in nets)], rows)
 
 
+@table("speed-cpu")
+def on_a_core(results: Results) -> str:
+    """Cost of fitting in trainings of the network, and what `wrap` adds to a pass, by batch size, on a CPU core."""
+    rows = []
+    for net, found in _on_a_core(results).items():
+        for scorer, effort in (("WeightQIPF", ""), ("qipf.default", "standard"), ("twin", "thorough")):
+            fitting = f"{found[key]:.2f}" if (key := f"fit_{effort}_in_trainings") in found else NOTHING
+            added = (found["wrap, by batch"].get(size, {}).get(scorer, np.nan) for size in ("1", "32", "500", "2000"))
+            cells = [NOTHING if np.isnan(one) else f"{one / 100:+.2f}" for one in added]
+            rows.append([f"{paper.NETS[net]}, {scorer}", fitting, *cells])
+    heads = ["added passes, one CPU core", "fitting, in trainings", "batch 1", "32", "500", "2,000"]
+    return markdown(heads, rows)
+
+
+def _on_a_core(results: Results) -> dict[str, dict[str, Any]]:
+    return {net: found for net, found in results.json(CPU).items() if net in paper.NETS}
+
+
 @value("fitting-cost")
-def fitting_cost(results: Results) -> str:
-    """Return the time of fitting the recommended scorer on one CPU core, in trainings of a LeNet."""
-    return f"{results.json('speed/cpu.json')['lenet']['fit_standard_in_trainings']:.1f} trainings of a LeNet"
+def fitting_cost(results: Results, effort: str = "standard") -> str:
+    """Return the time of fitting a scorer on one CPU core, in trainings of LeNet, VGG-3 and ResNet-18."""
+    known = [found for found in _on_a_core(results).values() if f"fit_{effort}_in_trainings" in found]
+    return listed(f"{found[f'fit_{effort}_in_trainings']:.1f}" for found in known)
 
 
-@value("wrap-times")
-def wrap_times(results: Results, net: str) -> str:
-    """Return the time of `wrap` with the recommended scorer by batch size, in forward passes on one CPU core."""
-    found = results.json("speed/cpu.json", net, "wrap, by batch")
-    ratios = [f"{1 + one['qipf.default'] / 100:.1f}" for one in found.values()]
-    return f"{', '.join(ratios[:-1])} and {ratios[-1]}"
+@value("wrap-adds")
+def wrap_adds(results: Results, scorer: str) -> str:
+    """Return the passes that `wrap` adds to one input on one CPU core, on LeNet, VGG-3 and ResNet-18."""
+    known = [found["wrap, by batch"]["1"] for found in _on_a_core(results).values()]
+    return listed(f"{found[scorer] / 100:.1f}" for found in known if scorer in found)
 
 
 @value("recorded-steps")

@@ -18,7 +18,7 @@ from evidence import authors, cells, detection, illustrations, rivals
 from evidence.claims import OURS, chosen, paper_claims, paper_share
 from evidence.detection import PAPER_ACCURACY
 from evidence.marks import table, value
-from evidence.results import PAIRS, SHORT, Missing, Results, markdown, number
+from evidence.results import PAIRS, SHORT, Missing, Results, grid, markdown, number
 from evidence.rivals import PAPER_RATES, mean_rates
 from probe.tables import study
 from qipf.study import claims, verdict
@@ -28,7 +28,14 @@ from qipf.study.tables.paired import SMALLEST, Difference, Verdict
 HOLDS, FAILS, OPEN, PARTLY, UNKNOWN = "holds", "does not hold", "undecided", "partly", "not determined"
 WORDS: dict[Verdict, str] = {"yes": HOLDS, "no": FAILS, "undecided": OPEN, "not measured": "not measured"}
 UNMEASURED = (WORDS["not measured"], "")
-PARTS = ("detection", "calibration", "cost", "behaviour", "theory")
+NO_MEASUREMENT = "holds, no measurement"
+PARTS = {
+    "detection": "error detection",
+    "calibration": "calibration and correlation",
+    "cost": "speed, cost and settings",
+    "behaviour": "illustrations",
+    "theory": "theory and set-up",
+}
 OURS_ALONE = "comparisons"
 """The part of claims.csv with comparisons that the paper does not make."""
 BAYESIAN = ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll")
@@ -60,13 +67,27 @@ def comparisons(results: Results) -> str:
     return markdown(["near", "QIPF compared with", "here it is", "because"], rows)
 
 
+@table("claims-count")
+def counts(results: Results) -> str:
+    """Return the number of claims by part of the paper and verdict; those that hold without a measurement apart."""
+    words = ("holds, measured", NO_MEASUREMENT, PARTLY, OPEN, FAILS, UNKNOWN, "no verdict")
+
+    def cell(part: str, word: str) -> str:
+        return count(results, word, part)
+
+    return grid("claims", {**PARTS, "": "all"}, {word: word for word in words}, cell)
+
+
 @value("claims")
-def count(results: Results, wanted: str) -> str:
+def count(results: Results, wanted: str, part: str = "") -> str:
     """Return the number of claims with a verdict, of all claims (`all`), or of our own comparisons (`ours`)."""
     if wanted == "ours":
         return str(sum(claim["part"] == OURS_ALONE for claim, _ in _judged(results)))
-    found = [word for claim, (word, _) in _judged(results) if claim["part"] != OURS_ALONE]
-    return str(sum(wanted in (word, "all") for word in found))
+    total = 0
+    for claim, (word, _) in _judged(results):
+        how = NO_MEASUREMENT if claim["judge"] == HOLDS else f"{word}, measured"
+        total += claim["part"] in ((part,) if part else PARTS) and wanted in ("all", word, how)
+    return str(total)
 
 
 @cache

@@ -20,14 +20,8 @@ PAIRS = {
     "kmnist": ("kmnist", "lenet", "mnist"),
     "vgg3": ("cifar10", "vgg3", "fashion-mnist"),
     "resnet18": ("cifar10", "resnet18", "fashion-mnist"),
-    "digits": ("digits", "small-cnn", None),
 }
-"""Dataset, network and out-of-distribution set of every pair; "digits" is for trying the programs out."""
-
-BASES = {"resnet18": range(1000, 1003), "digits": range(1000, 1002)}
-ENSEMBLES = {"resnet18": 2, "digits": 2}
-MEMBERS = {"digits": 2}
-RETRAINED = {"resnet18": range(0), "digits": range(3000, 3002)}
+"""Dataset, network and out-of-distribution set of every pair."""
 
 
 class Condition(NamedTuple):
@@ -38,20 +32,12 @@ class Condition(NamedTuple):
     intensity: float
 
 
-def seeds(pair: str) -> tuple[list[int], list[list[int]], list[int]]:
-    """Seeds of the base networks, of the members of every ensemble, and of the networks trained on perturbed images."""
-    members = MEMBERS.get(pair, 10)
-    ensembles = [[2000 + 100 * e + m for m in range(members)] for e in range(ENSEMBLES.get(pair, 3))]
-    return list(BASES.get(pair, range(1000, 1005))), ensembles, list(RETRAINED.get(pair, range(3000, 3005)))
-
-
 def load(pair: str, folder: str | None, device: str) -> StudyData:
     """The pair's data on the device, with the test images that no prototype has seen."""
     dataset = PAIRS[pair][0]
-    data = load_data(dataset, 300 if pair == "digits" else 5000, folder, device)
+    data = load_data(dataset, 5000, folder, device)
     count = len(data.test.inputs)
-    seen = common_rows(count, 2000) if count == 10_000 else np.arange(0)
-    rows = torch.from_numpy(np.setdiff1d(np.arange(count), seen)).to(device)
+    rows = torch.from_numpy(np.setdiff1d(np.arange(count), common_rows(count, 2000))).to(device)
     return data._replace(test=Split(data.test.inputs[rows], data.test.targets[rows]))
 
 
@@ -62,9 +48,7 @@ def conditions(pair: str) -> list[Condition]:
     for name in CORRUPTIONS:
         group = "resembling" if name in RESEMBLES else "unseen"
         found += [Condition(group, name, float(severity)) for severity in range(1, 6)]
-    if PAIRS[pair][2] is not None:
-        found.append(Condition("ood", str(PAIRS[pair][2]), 0.0))
-    return found
+    return [*found, Condition("ood", PAIRS[pair][2], 0.0)]
 
 
 def images_of(pair: str, data: StudyData, condition: Condition, folder: str | None) -> Tensor:

@@ -53,11 +53,7 @@ CHECKS = {
 
 
 class Record:
-    """The record of the networks of one pair.
-
-    Args:
-        path: the pair's `-decisions.json.gz`.
-    """
+    """The record of the networks of one pair, from its `-decisions.json.gz`."""
 
     def __init__(self, path: Path) -> None:
         about = json.loads(gzip.decompress(path.read_bytes()))
@@ -195,15 +191,9 @@ def promises(results: Results) -> str:
             cells = [_both(share[0], wrong[0]), _both(float(shares.mean()), _mean(wrongs))]
             cells += [f"{broken.sum()} of {len(shifted)}", raised]
             rows.append([PAIRS[name], f"at most {_percent(record.limit, 0)}", words, *cells])
-    heads = [
-        "pair",
-        "promise",
-        "score",
-        "clean: accepted, wrong among them",
-        "shifted, mean over conditions: accepted, wrong among them",
-    ]
-    heads += ["conditions in which the promise is broken", "of these, seen by `check` in 500 predictions"]
-    return markdown(heads, rows)
+    heads = ["pair", "promise", "score", "clean: accepted, wrong among them"]
+    heads += ["shifted, mean over conditions: accepted, wrong among them", "conditions in which the promise is broken"]
+    return markdown([*heads, "of these, seen by `check` in 500 predictions"], rows)
 
 
 @value("decisions-broken")

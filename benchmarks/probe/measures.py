@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from conditions import Condition
 from torch import Tensor
 
-BINS = 100
+from probe.conditions import Condition
+
 REPLICATES = 50
 
 
@@ -48,13 +48,6 @@ def ranked_detection(order: Tensor, ranked: Tensor, weights: Tensor | None) -> t
     return tuple(torch.where(bad, torch.nan, value) for value in (auc, precision, aurc))  # pyright: ignore
 
 
-def errors_by_rank(scores: Tensor, wrong: Tensor) -> Tensor:
-    """Return the errors in each of `BINS` equal parts of the ranking, least sure first, (K, BINS)."""
-    ranked = wrong.gather(1, ranking(scores))
-    usable = ranked.shape[1] // BINS * BINS
-    return ranked[:, :usable].reshape(len(ranked), BINS, -1).sum(2).to(torch.uint8)
-
-
 def replicate_weights(count: int, device: torch.device | str) -> Tensor:
     """Return (REPLICATES, count) Poisson weights, the same for every score."""
     generator = torch.Generator().manual_seed(12345)
@@ -62,13 +55,13 @@ def replicate_weights(count: int, device: torch.device | str) -> Tensor:
 
 
 class Record:
-    """Metrics, errors by rank and replicates of every score on every network."""
+    """Metrics and replicates of every score on every network."""
 
     def __init__(self, listed: list[Condition], count: int, device: str) -> None:
         self.listed, self.weights = listed, replicate_weights(count, device)
         self.families = list(dict.fromkeys((c.group, c.family) for c in listed if c.group != "ood"))
         self.rows: list[dict[str, Any]] = []
-        self.values: dict[str, list[np.ndarray]] = {name: [] for name in ("metrics", "ranks", "replicates")}
+        self.values: dict[str, list[np.ndarray]] = {name: [] for name in ("metrics", "replicates")}
 
     def add(
         self, base: int, name: str, scores: Tensor, wrong: Tensor, images: Tensor | None = None, **more: Any
@@ -91,13 +84,15 @@ class Record:
         replicates = torch.stack([drawn[:, rows].nanmean(1) for rows in inside], dim=1).cpu()
         self.rows.append({"base": base, "score": name, "images": errors.shape[1], **more})
         self.values["metrics"].append(metrics.float().cpu().numpy())
-        self.values["ranks"].append(errors_by_rank(scores, errors).cpu().numpy())
         self.values["replicates"].append(replicates.half().numpy())
 
     def write(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write one file of arrays and one of facts."""
-        arrays = {name: np.stack(values) for name, values in self.values.items()}
-        np.savez_compressed(path.with_suffix(".npz"), **arrays)
+        """Write one file of arrays, if there are rows, and then one of facts; both replace earlier ones."""
+        if self.rows:
+            with path.with_suffix(".new").open("wb") as file:
+                np.savez_compressed(file, **{name: np.stack(values) for name, values in self.values.items()})
+            path.with_suffix(".new").rename(path.with_suffix(".npz"))
         listed = [condition._asdict() for condition in self.listed]
-        about = {"conditions": listed, "families": self.families, "rows": self.rows, **facts}
-        path.with_suffix(".json").write_text(json.dumps(about, indent=1))
+        about = {"families": self.families, **facts, "conditions": listed, "rows": self.rows}
+        path.with_suffix(".new").write_text(json.dumps(about, indent=1))
+        path.with_suffix(".new").rename(path.with_suffix(".json"))

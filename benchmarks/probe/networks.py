@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
-from conditions import PAIRS
 from torch import Tensor, nn
 
+from probe.conditions import PAIRS
 from qipf.study import nets
-from qipf.study.recipes import recipe
+from qipf.study.recipes import Recipe, recipe
 from qipf.study.run.study_data import StudyData
-from qipf.tasks.perturb import draw_images
 from qipf.training import train
 from qipf.training.split import Split
 
 
-def network(pair: str, data: StudyData, seed: int, cache: Path, *, retrained: bool = False) -> nn.Module:
+def network(pair: str, data: StudyData, seed: int, cache: Path) -> nn.Module:
     """The network of a seed, trained now or read from the cache."""
     dataset, name, _ = PAIRS[pair]
     shape = data.train.inputs.shape[1:]
@@ -26,21 +27,15 @@ def network(pair: str, data: StudyData, seed: int, cache: Path, *, retrained: bo
     if file.exists():
         net.load_state_dict(torch.load(file, weights_only=True))
         return net.eval()
-    how = recipe(name, dataset)
-    split, epochs = (perturbed(data.train, seed), 10) if retrained else (data.train, how.epochs)
-    train(
-        net, split, epochs=epochs, batch_size=how.batch_size, learning_rate=how.learning_rate,
-        weight_decay=how.weight_decay, augment=how.augment, seed=seed, cuda_graph=True, progress=False,
-    )  # fmt: skip
+    train_by(recipe(name, dataset), net, data.train, seed)
     torch.save(net.state_dict(), file)
     return net
 
 
-def perturbed(split: Split, seed: int, copies: int = 4) -> Split:
-    """The images and perturbed copies of each."""
-    generator = torch.Generator(split.inputs.device).manual_seed(seed)
-    drawn = [draw_images(split.inputs, generator) for _ in range(copies)]
-    return Split(torch.cat([split.inputs, *drawn]), split.targets.repeat(1 + copies))
+def train_by(how: Recipe, net: nn.Module, split: Split, seed: int, **changed: Any) -> nn.Module:
+    """Train a network by a recipe, but for what is changed."""
+    settings = {**dataclasses.asdict(how), "seed": seed, "cuda_graph": True, "progress": False, **changed}
+    return train(net, split, **settings)
 
 
 @torch.no_grad()
@@ -57,13 +52,11 @@ def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Te
     return torch.stack(result)
 
 
-def cached_probabilities(
-    pair: str, data: StudyData, images: list[Tensor], seed: int, cache: Path, *, retrained: bool = False
-) -> Tensor:
+def cached_probabilities(pair: str, data: StudyData, images: list[Tensor], seed: int, cache: Path) -> Tensor:
     """`probabilities` of the network of a seed, computed once."""
     file = cache / f"{pair}-{seed}.probabilities.pt"
     if not file.exists():
-        net = network(pair, data, seed, cache, retrained=retrained)
+        net = network(pair, data, seed, cache)
         torch.save(probabilities(net, images).cpu(), file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)
     return torch.load(file, weights_only=True).to(data.train.inputs.device).double()

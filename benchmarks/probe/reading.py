@@ -50,11 +50,7 @@ class Interval(NamedTuple):
 
 
 class Pair:
-    """Measurements on the networks of one pair.
-
-    Args:
-        path: of its record, without a suffix.
-    """
+    """Measurements on the networks of one pair; the path has no suffix."""
 
     def __init__(self, path: Path) -> None:
         self.facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
@@ -114,11 +110,7 @@ class Pair:
 
 
 class Study:
-    """The pairs that have been run.
-
-    Args:
-        folder: results/probe, or another folder like it.
-    """
+    """The pairs that have been run, from results/probe or another folder like it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,7 +1,4 @@
-"""The tables and numbers of the probe study, as docs/research/probe.md and README.md quote them.
-
-`python benchmarks/reproduction.py --write` puts them between the marks of these pages.
-"""
+"""The tables and numbers of the probe study, as docs/research/probe.md and README.md quote them."""
 
 from __future__ import annotations
 
@@ -13,12 +10,39 @@ import numpy as np
 
 from evidence.marks import table, value
 from evidence.results import Results, grid, markdown, number, signed, slashed
-from probe.names import NAMES
 from probe.reading import GROUPS, PAIRS, SETS, Pair, Study
 
 BOTH = ("roc_auc", "pr_auc")
 OURS, RIVAL = "probe", "ensemble of 10, contrast"
 SET_NAMES = {"lenets": "LeNets", "cifar": "CIFAR-10"}
+NAMES = {
+    "probe": "**qipf.default (the probe)**",
+    "probe, head alone": "probe, head alone",
+    "logistic head on the same data": "logistic head on the same perturbed images",
+    "probe without perturbations": "probe without perturbed images",
+    "ensemble of 10, contrast": "ensemble of 10, contrast of the predicted class",
+    "ensemble of 10, entropy": "ensemble of 10, entropy of the mean",
+    "MC dropout, contrast": "MC dropout, 20 passes, contrast†",
+    "MC dropout, entropy": "MC dropout, 20 passes, entropy†",
+    "previous default (class fields)": "class fields (the previous default)",
+    "entropy": "entropy of the softmax",
+    "max softmax": "max softmax",
+    "contrast, temperature fitted": "contrast, fitted temperature",
+    "max logit": "max logit",
+    "max logit, p-norm": "max logit, p-norm",
+    "energy": "energy",
+    "GEN": "GEN",
+    "Doctor": "Doctor",
+    "QIPF, exact operator": "the paper's QIPF, exact operator",
+    "QIPF, authors' program": "the paper's QIPF, authors' program",
+    "KNN": "KNN",
+    "Mahalanobis": "Mahalanobis",
+    "ViM": "ViM",
+    "last-layer Laplace": "last-layer Laplace",
+    "network retrained on perturbed images, contrast": "a second network, trained on perturbed images, contrast‡",
+    "ensemble of 5 retrained on perturbed images, contrast": "ensemble of 5, trained on perturbed images, contrast‡",
+}
+"""The scores that are quoted."""
 FEWER = (
     "† on 2,000 of the 8,000 images. ‡ for those who may train again; not on ResNet-18. Class fields were measured in "
     "the first run alone. A score that is missing on a pair has no mean."
@@ -110,21 +134,6 @@ def accuracy(results: Results) -> str:
             values = [pair.accuracy(name, group) for pair in found.pairs.values()]
             rows.append([f"{GROUPS[group]}: {words}", *(number(value) for value in (*values, float(np.mean(values))))])
     return markdown(["accuracy", *_heads(found), "mean"], rows)
-
-
-@table("probe-efforts")
-def efforts(results: Results) -> str:
-    """The three efforts on the first network of every pair, with seconds of fitting and the size of the file."""
-    found = _of(results)
-    rows = []
-    for words, name in (("quick", "probe, quick"), ("standard", "probe"), ("thorough", "probe, thorough")):
-        cells = []
-        for pair in found.pairs.values():
-            values = slashed([pair.value(name, "shift", metric, pair.bases[0]) for metric in BOTH])
-            seconds, size = pair.facts["fit_seconds"][name], pair.facts["file_bytes"][name][0]
-            cells.append(f"{values}; {min(seconds):.1f} s, {size / 1e6:.1f} MB")
-        rows.append([words, *cells])
-    return markdown(["effort", *_heads(found)], rows)
 
 
 @table("probe-bars")

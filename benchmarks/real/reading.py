@@ -52,11 +52,7 @@ RESAMPLES = 2000
 
 
 class Group:
-    """Measurements on the networks of one family.
-
-    Args:
-        path: of its record, without a suffix.
-    """
+    """Measurements on the networks of one family; the path has no suffix."""
 
     def __init__(self, path: Path) -> None:
         self.facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
@@ -129,11 +125,7 @@ class Group:
 
 
 class Study:
-    """The families of networks that have been run.
-
-    Args:
-        folder: results/real, or another folder like it.
-    """
+    """The families of networks that have been run, from results/real or another folder like it."""
 
     def __init__(self, folder: Path) -> None:
         self.groups = {name: Group(folder / name) for name in GROUPS if (folder / f"{name}.json").is_file()}

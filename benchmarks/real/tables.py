@@ -1,7 +1,4 @@
-"""The tables and numbers of the study of real networks, as docs/results/real-networks.md quotes them.
-
-`python benchmarks/reproduction.py --write` puts them between the marks of that page.
-"""
+"""The tables and numbers of the study of real networks, as docs/results/real-networks.md quotes them."""
 
 from __future__ import annotations
 

@@ -6,16 +6,14 @@ import copy
 import itertools
 from typing import NamedTuple
 
-import halves
 import torch
-from halves import Fit, frozen, pieces
-from measures import detection
 from torch import Tensor, nn
 from torch.nn import functional
 
+from probe.measures import detection
 from qipf.training import train
-from qipf.training.loop import GraphedStep, _optimizer
-from qipf.training.split import Split, minibatches
+from qipf.training.split import Augment, Split, minibatches
+from twin.halves import frozen, pieces
 
 COPIES = 8
 """Augmented copies of every image whose features the first step learns from."""
@@ -51,13 +49,13 @@ class Confidence(nn.Module):
 
 
 def confid_net(
-    name: str, net: nn.Module, split: Split, held_out: Split, fit: Fit, schedule: Schedule, seed: int
+    name: str, net: nn.Module, split: Split, held_out: Split, augment: Augment, schedule: Schedule, seed: int
 ) -> tuple[nn.Module, Confidence, dict[str, float]]:
     """The encoder and head with the better average precision on held-out images, before or after fine-tuning."""
     encoder, last = frozen(pieces(name, net)[:-1]), frozen(pieces(name, net)[-1])
     if split.inputs.device.type == "cuda":
         encoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    features, chances = _read(encoder, last, split, fit, seed)
+    features, chances = _read(encoder, last, split, augment, seed)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         head = Confidence(features.shape[1]).to(features.device)
@@ -67,49 +65,44 @@ def confid_net(
     )  # fmt: skip
     before = _precision(encoder, last, encoder, head, held_out)
     tuned, tuned_head = copy.deepcopy(encoder).requires_grad_(True), copy.deepcopy(head)
-    _fine_tune(tuned, tuned_head, encoder, last, split, fit, schedule, seed)
+    train(
+        _Beside(tuned, tuned_head, nn.Sequential(encoder, last)), split, epochs=schedule.epochs,
+        batch_size=schedule.batch, learning_rate=schedule.rate, schedule="constant", augment=augment, loss=_miss,
+        seed=seed, cuda_graph=True, progress=False,
+    )  # fmt: skip
     after = _precision(encoder, last, tuned, tuned_head, held_out)
     facts = {"held_out_precision": before, "held_out_precision_fine_tuned": after}
     return (tuned, tuned_head, facts) if after >= before else (encoder, head, facts)
 
 
 @torch.no_grad()
-def _read(encoder: nn.Module, last: nn.Module, split: Split, fit: Fit, seed: int) -> tuple[Tensor, Tensor]:
+def _read(encoder: nn.Module, last: nn.Module, split: Split, augment: Augment, seed: int) -> tuple[Tensor, Tensor]:
     order = torch.Generator().manual_seed(seed)
     features, chances = [], []
     for _ in range(COPIES):
-        for x, y in minibatches(*split, 4000, fit.augment, order):
+        for x, y in minibatches(*split, 4000, augment, order):
             hidden = encoder(x)
             features.append(hidden)
             chances.append(last(hidden).softmax(1).gather(1, y[:, None])[:, 0])
     return torch.cat(features), torch.cat(chances)
 
 
-def _fine_tune(
-    tuned: nn.Module, head: Confidence, encoder: nn.Module, last: nn.Module, split: Split, fit: Fit, how: Schedule,
-    seed: int,
-) -> None:  # fmt: skip
-    """All layers learn together, in evaluation mode: dropout and the statistics of batch-norm stay as they are."""
-    device = split.inputs.device
-    both = nn.ModuleList([tuned, head])
-    descent = _optimizer(both, "adam", how.rate, 0.0, recorded=device.type == "cuda")
+class _Beside(nn.Module):
+    """The confidence, then the chances of all classes; dropout and the statistics of batch-norm stay as they are."""
 
-    def take_step(x: Tensor, y: Tensor) -> None:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            with torch.no_grad():
-                chances = last(encoder(x)).float().softmax(1).gather(1, y[:, None])[:, 0]
-            loss = functional.mse_loss(head(tuned(x)), chances)
-        descent.zero_grad(set_to_none=True)
-        loss.backward()
-        descent.step()
+    def __init__(self, tuned: nn.Module, head: Confidence, fixed: nn.Module) -> None:
+        super().__init__()
+        self.tuned, self.head, self.fixed = tuned, head, fixed
 
-    recorded = device.type == "cuda" and halves.RECORDED
-    step_once = GraphedStep(take_step, device) if recorded else take_step
-    order = torch.Generator().manual_seed(seed)
-    for _ in range(how.epochs):
-        for x, y in minibatches(*split, how.batch, fit.augment, order):
-            step_once(x, y)
-    both.eval().requires_grad_(False)
+    def train(self, mode: bool = True) -> _Beside:
+        return super().train(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.head(self.tuned(x))[:, None], self.fixed(x).float().softmax(1)], dim=1)
+
+
+def _miss(outputs: Tensor, classes: Tensor) -> Tensor:
+    return functional.mse_loss(outputs[:, 0], outputs[:, 1:].gather(1, classes[:, None])[:, 0])
 
 
 @torch.no_grad()

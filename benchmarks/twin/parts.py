@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from confidence import Confidence, confid_net
-from halves import (
-    MIDDLE,
-    Viewed,
-    as_trained,
-    check_pieces,
-    draw_without_bending,
-    frozen,
-    learned,
-    pieces,
-    second_network,
-)
-from measures import Record
-from networks import cached_probabilities, network, probabilities
-from setting import Setting
 from torch import Tensor, nn
 
 import qipf
+from probe.measures import Record
+from probe.networks import cached_probabilities, network, probabilities, train_by
 from qipf.predictive.summary import entropy
-from qipf.scores import Entropy, SoftmaxResponse, Twin
+from qipf.scores import Entropy, SoftmaxResponse
 from qipf.scores.coordinates import contrast
 from qipf.study import nets
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.views import moved
 from qipf.training import train
+from twin.confidence import Confidence, confid_net
+from twin.halves import MIDDLE, Behind, Viewed, check_pieces, draw_without_bending, frozen, pieces, second_network
+from twin.setting import Setting
 
 Facts = dict[str, Any]
 Guard = Callable[[str, float], None]
@@ -43,8 +33,10 @@ Guard = Callable[[str, float], None]
 TRAINING = {"lenet": 2.0, "vgg3": 9.0, "resnet18": 24.0}
 PASS = {"lenet": 0.5, "vgg3": 2.5, "resnet18": 9.0}
 """About how many seconds a training and a pass over all conditions take on an H200."""
+DEPTH = 0.75
+"""The depth of the twins, which the third part of the protocol sets."""
 DEPTHS = (0.25, 0.5, 0.95)
-"""Depths of twins beside the default."""
+"""Other depths."""
 BATCH = 4000
 
 
@@ -74,6 +66,12 @@ class Unit:
         """The classes that it predicts in every condition, (K, N)."""
         return torch.load(self.cache / f"{self.name}.predicted", weights_only=True).long().to(self.setting.device)
 
+    def lost(self, done: Container[str]) -> str:
+        """Return a file in the cache that finished parts have made and later ones need, if it is missing."""
+        made = {"network": f"{self.name}.pt", "fit": f"{self.name}-twin.qipf", "scores": f"{self.name}.predicted"}
+        missing = [file for part, file in made.items() if part in done and not (self.cache / file).exists()]
+        return " and ".join(missing)
+
     def now(self) -> float:
         """The time when the device has done its work."""
         if self.setting.device == "cuda":
@@ -94,19 +92,15 @@ class Unit:
         times.write_text(str(seconds))
         return scorer, seconds
 
-    def default(self, what: str, effort: Any = "standard", **more: Any) -> tuple[Any, float]:
+    def probe(self, what: str = "probe", **more: Any) -> tuple[Any, float]:
         """`qipf.default` of the network and the training images."""
-        fit = self.setting.data.train
-        return self.scorer(
-            what,
-            3.0 if effort == "thorough" else 1.0,
-            lambda: qipf.default(self.net, fit, effort=effort, batch_size=BATCH, progress=False, **more),
-        )
-
-    def twin(self, depth: float) -> tuple[Any, float]:
-        """A twin of another depth."""
         data = self.setting.data.train
-        return self.scorer(f"depth {depth}", 2.0, lambda: Twin(depth=depth).fit(self.net, data, progress=False))
+        return self.scorer(what, 1.0, lambda: qipf.default(self.net, data, batch_size=BATCH, progress=False, **more))
+
+    def twin(self, what: str = "twin", **more: Any) -> tuple[Any, float]:
+        """The same with `effort="thorough"`."""
+        more = {"effort": "thorough", "depth": DEPTH, "batch_size": BATCH, "progress": False, **more}
+        return self.scorer(what, 3.0, lambda: qipf.default(self.net, self.setting.data.train, **more))
 
     def right(self, chances: Tensor) -> list[float]:
         """The share of right classes in every condition."""
@@ -137,7 +131,7 @@ class Unit:
 
     def add_views(self, record: Record, facts: Facts, name: str, scorer: Any, counts: tuple[int, ...]) -> list[Tensor]:
         """Record the scores of a scorer with so many views, and return the network's logits of each view."""
-        views = [None, *scorer.fitted.facts["views"]][: max(counts)]
+        views = [None, *scorer.fitted.facts.get("views", ())][: max(counts)]
         self.room(name, passes=1.6 * len(views))
         found, total = [], 0.0
         for number, view in enumerate(views, start=1):
@@ -170,8 +164,8 @@ def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
 
 def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
     """Fit the probe and the twin, with nothing else on the device."""
-    probe, facts["probe_seconds"] = unit.default("probe")
-    twin, facts["twin_seconds"] = unit.default("twin", "thorough")
+    probe, facts["probe_seconds"] = unit.probe()
+    twin, facts["twin_seconds"] = unit.twin()
     facts["shares"] = {"probe": probe.share, "twin": (twin.share, twin.head_share)}
     facts["views"] = twin.fitted.facts["views"]
     facts["split"] = twin.fitted.facts.get("cut")
@@ -200,28 +194,29 @@ def _time(unit: Unit, module: nn.Module, inputs: Tensor, repeats: int) -> float:
 
 def score(unit: Unit, record: Record, facts: Facts) -> None:
     """The network, the probe and the twin, with views."""
-    probe, _ = unit.default("probe")
+    probe, _ = unit.probe()
     logits = unit.add_views(record, facts, "probe", probe, (1, 2))
     first = logits[0].flatten(0, 1)
     shape = unit.predicted.shape
     unit.add_scores(record, "entropy", Entropy()(Outputs(first)).reshape(shape))
     unit.add_scores(record, "max softmax", SoftmaxResponse()(Outputs(first)).reshape(shape))
     facts["accuracy"][f"network {unit.base}"] = unit.right(logits[0])
-    twice: Any = sum(part.double().softmax(2) for part in logits) / len(logits)
-    unit.add(record, facts, "network x2", twice)
-    unit.add_scores(record, "network x2, entropy", entropy(twice))
-    unit.add_views(record, facts, "twin", unit.default("twin", "thorough")[0], (1, 2))
+    if len(logits) > 1:  # no view may be valid
+        twice: Any = sum(part.double().softmax(2) for part in logits) / len(logits)
+        unit.add(record, facts, "network x2", twice)
+        unit.add_scores(record, "network x2, entropy", entropy(twice))
+    unit.add_views(record, facts, "twin", unit.twin()[0], (1, 2))
 
 
 def more_views(unit: Unit, record: Record, facts: Facts) -> None:
     """The twin with four views."""
-    unit.add_views(record, facts, "twin", unit.default("twin", "thorough")[0], (4,))
+    unit.add_views(record, facts, "twin", unit.twin()[0], (4,))
 
 
 def without_bending(unit: Unit, record: Record, facts: Facts) -> None:
     """Probe and twin that never saw elastic distortion."""
-    for name, effort in (("probe", "standard"), ("twin", "thorough")):
-        scorer, _ = unit.default(f"{name} without elastic", effort, perturb_only=draw_without_bending)
+    for name, fit in (("probe", unit.probe), ("twin", unit.twin)):
+        scorer, _ = fit(f"{name} without elastic", perturb_only=draw_without_bending)
         unit.add_views(record, facts, f"{name} without elastic", scorer, (1, 2))
 
 
@@ -270,9 +265,9 @@ def _second_chances(unit: Unit, number: int, facts: Facts) -> list[Tensor]:
         shape = s.data.train.inputs.shape
         fresh = nets.build(s.name, classes=10, channels=shape[1], size=shape[2], seed=seed).to(s.device)
         begin = unit.now()
-        net = second_network(s.name, fresh, s.recipe, s.data.train, seed)
+        second_network(fresh, s.recipe, s.data.train, seed)
         seconds = unit.now() - begin
-        found = [probabilities(Viewed(net, view), s.images).cpu() for view in (None, s.view)]
+        found = [probabilities(Viewed(fresh, view), s.images).cpu() for view in (None, s.view)]
         torch.save({"chances": found, "seconds": seconds}, file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)
     found = torch.load(file, weights_only=True)
@@ -286,19 +281,16 @@ def sub_ensemble(unit: Unit, record: Record, facts: Facts) -> None:
     shape = s.data.train.inputs.shape
     members: list[nn.Module] = []
     start = MIDDLE[s.name]
+    trunk = frozen(pieces(s.name, unit.net)[:start])
     for number in range(1, s.sub):
         seed = 4000 + 10 * (unit.base - 1000) + number
         unit.room(f"sub-ensemble {number}", trainings=1)
         fresh = nets.build(s.name, classes=10, channels=shape[1], size=shape[2], seed=seed).to(s.device)
         begin = unit.now()
-        rest = learned(
-            pieces(s.name, fresh)[start:], frozen(pieces(s.name, unit.net)[:start]), s.data.train,
-            as_trained(s.recipe), seed, None,
-        )  # fmt: skip
+        train_by(s.recipe, Behind(trunk, pieces(s.name, fresh)[start:]), s.data.train, seed)
         facts.setdefault("sub_ensemble_seconds", []).append(unit.now() - begin)
-        members.append(rest)
+        members.append(pieces(s.name, fresh)[start:])
     unit.room("scores of the sub-ensemble", passes=4)
-    trunk = frozen(pieces(s.name, unit.net)[:start])
     rests = [pieces(s.name, unit.net)[start:], *members]
     mean: Any = sum(probabilities(nn.Sequential(trunk, rest), s.images).double() for rest in rests) / s.sub
     _add_mean(unit, record, facts, f"sub-ensemble of {s.sub}", mean)
@@ -310,7 +302,7 @@ def confidence(unit: Unit, record: Record, facts: Facts) -> None:
     unit.room("ConfidNet", trainings=2, passes=2)
     begin = unit.now()
     encoder, head, about = confid_net(
-        s.name, unit.net, s.data.train, s.data.held_out, as_trained(s.recipe), s.confidence, 0
+        s.name, unit.net, s.data.train, s.data.held_out, s.recipe.augment, s.confidence, 0
     )
     facts["confidnet"] = {**about, "seconds": unit.now() - begin}
     unit.add_scores(record, "ConfidNet", _doubts(encoder, head, s.images))
@@ -329,7 +321,7 @@ def depth(unit: Unit, record: Record, facts: Facts) -> None:
     """Twins of other depths, with one view."""
     about = facts["depth"] = {}
     for share in DEPTHS:
-        twin, seconds = unit.twin(share)
+        twin, seconds = unit.twin(f"depth {share}", depth=share)
         cut = twin.fitted.facts["cut"]
         about[str(share)] = {"seconds": seconds, "added_passes": added_passes(unit, twin), "cut": cut}
         unit.add_views(record, facts, f"twin of {share}", twin, (1,))

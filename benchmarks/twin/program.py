@@ -1,10 +1,15 @@
 """Run the twin study on a GPU, unit after unit: a pair and one base network of it.
 
     python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --budget 540
+    python benchmarks/twin/program.py --data DATA --cache CACHE --out OUT --smoke --device cpu --units mnist-1005
 
-`WORK` lists what is done, in its order. Every part of a unit is kept in the cache once it is done, so that another call
-continues. `--out` gets one file of arrays and one of facts for every unit, written again after each part.
-results/twin/PROTOCOL.md says what is measured.
+DATA has the folders mnist, kmnist, cifar10 and fashion-mnist. OUT gets two files per unit, arrays and facts, which are
+written after each part. CACHE gets networks, scorers and predictions. A call skips what OUT has, so a later call
+continues; without the CACHE of a unit, it asks to remove its files from OUT and to begin again. No part is begun
+that would not end within `--budget` seconds. `WORK` is the order; results/twin/PROTOCOL.md says what is measured, and
+at its end what is to be done before the run.
+
+With `--smoke` everything is tiny, and the numbers mean nothing: a LeNet takes five minutes on a CPU core.
 """
 
 from __future__ import annotations
@@ -12,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shutil
 import sys
 import time
 import traceback
@@ -22,11 +26,11 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "probe"))
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-import halves
-from parts import PARTS, Unit
-from setting import Setting
+from probe.measures import Record
+from twin.parts import PARTS, Unit
+from twin.setting import Setting
 
 FIRST = ("resnet18-1003", "vgg3-1006", "mnist-1005", "kmnist-1005")
 SECOND = ("vgg3-1007", "mnist-1006", "kmnist-1006", "resnet18-1004")
@@ -67,10 +71,17 @@ class Clock:
 
 def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
     """Do the parts of a unit that are missing, and write the unit after each."""
+    path = out / f"{unit.name}.json"
+    done = json.loads(path.read_text())["parts"] if path.exists() else {}
+    lost = unit.lost(done)
+    if lost:
+        clock.say(f"{unit.name}: skipped, CACHE has no {lost}; put it back, or remove {unit.name}.* from OUT")
+        return
     for part in wanted:
-        path = unit.cache / f"{unit.name}-{part}"
-        if path.with_suffix(".json").exists():
+        if part in done:
             continue
+        if part not in NEEDED and not set(NEEDED) <= set(done):
+            return
         record = unit.record()
         facts: dict[str, Any] = {"accuracy": {}}
         begin = unit.now()
@@ -80,39 +91,31 @@ def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
             raise
         except Exception:  # the other parts are worth having
             clock.say(f"{unit.name}: {part} failed\n{traceback.format_exc()}")
-            if part in NEEDED:
-                return
             continue
         facts["part_seconds"] = unit.now() - begin
-        with path.with_suffix(".npz").open("wb") as file:
-            np.savez_compressed(file, **{name: np.stack(values) for name, values in record.values.items() if values})  # pyright: ignore
-        path.with_suffix(".tmp").write_text(json.dumps({"rows": record.rows, **facts}))
-        path.with_suffix(".tmp").rename(path.with_suffix(".json"))
+        done[part] = facts
+        add(unit, part, record, facts, path)
         clock.say(f"{unit.name}: {part} in {facts['part_seconds']:.1f} s")
-        assemble(unit, out)
 
 
-def assemble(unit: Unit, out: Path) -> None:
-    """One file of arrays and one of facts, of all parts that are done, in the form of the probe study's record."""
-    record = unit.record()
-    facts: dict[str, Any] = {"pair": unit.setting.pair, "base": unit.base, "accuracy": {}, "parts": {}}
-    for part in PARTS:
-        path = unit.cache / f"{unit.name}-{part}"
-        if not path.with_suffix(".json").exists():
-            continue
-        about = json.loads(path.with_suffix(".json").read_text())
-        record.rows += about.pop("rows")
-        facts["accuracy"].update(about.pop("accuracy"))
-        facts["parts"][part] = about
-        with np.load(path.with_suffix(".npz")) as found:
-            for name in found.files:
-                record.values[name] += list(found[name])
-    facts["device"] = torch.cuda.get_device_name() if unit.setting.device == "cuda" else platform.machine()
-    facts["versions"] = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
-    if record.rows:
-        record.write(unit.cache / f"whole-{unit.name}", facts)
-        for suffix in (".npz", ".json"):
-            shutil.move(unit.cache / f"whole-{unit.name}{suffix}", out / f"{unit.name}{suffix}")
+def add(unit: Unit, part: str, record: Record, facts: dict[str, Any], path: Path) -> None:
+    """Append a part to the record of a unit."""
+    about: dict[str, Any] = {"rows": [], "pair": unit.setting.pair, "base": unit.base, "accuracy": {}, "parts": {}}
+    if path.exists():
+        about = {
+            key: value for key, value in json.loads(path.read_text()).items() if key not in ("conditions", "families")
+        }
+    rows = about.pop("rows")
+    if rows:
+        with np.load(path.with_suffix(".npz")) as earlier:
+            for name, values in record.values.items():
+                values[:0] = earlier[name][: len(rows)]  # more if a call was killed between the two files
+    record.rows[:0] = rows
+    about["accuracy"] |= facts.pop("accuracy")
+    about["parts"][part] = facts
+    about["device"] = torch.cuda.get_device_name() if unit.setting.device == "cuda" else platform.machine()
+    about["versions"] = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+    record.write(path, about)
 
 
 def main() -> None:
@@ -121,14 +124,12 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True, help="folder for networks and finished parts")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which nothing new is begun")
-    parser.add_argument("--units", nargs="+", default=FIRST + SECOND, help="such as mnist-1003; default: all")
+    parser.add_argument("--units", nargs="+", default=FIRST + SECOND, help="such as mnist-1005; default: all")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--plain-steps", action="store_true", help="record no steps as CUDA graphs")
-    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--smoke", action="store_true", help="try the program out")
     chosen = parser.parse_args()
     chosen.cache.mkdir(parents=True, exist_ok=True)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    halves.RECORDED = not chosen.plain_steps
     clock = Clock(chosen.budget)
     settings: dict[str, Setting] = {}
     torch.backends.cudnn.allow_tf32 = True

@@ -7,16 +7,16 @@ import time
 from functools import cached_property
 from typing import Any
 
-import networks as probe_networks
 import torch
-from conditions import PAIRS, Condition, conditions, images_of, load
-from confidence import Schedule
 from torch import Tensor
 
+from probe import networks as probe_networks
+from probe.conditions import PAIRS, Condition, conditions, images_of, load
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.run.study_data import StudyData
 from qipf.study.shifts import corruptions, effects
 from qipf.training.split import Split
+from twin.confidence import Schedule
 
 EXTRA = "no relative"
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)

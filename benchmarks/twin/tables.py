@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from evidence.marks import table, value
-from evidence.results import NOTHING, Missing, Results, grid, markdown, number, signed, slashed
+from evidence.results import NOTHING, Missing, Results, grid, listed, markdown, number, signed, slashed
 from probe.reading import PAIRS, SETS, Pair, Study
 
 COLUMNS = {
@@ -67,7 +67,7 @@ class Units(Pair):
     """All networks of a pair that were measured, in the form of a pair of the probe study."""
 
     def __init__(self, paths: list[Path]) -> None:
-        self.units = [json.loads(path.read_text()) for path in paths]
+        self.units = [json.loads(path.with_suffix(".json").read_text()) for path in paths]
         self.paths = paths
         accuracy = {name: values for unit in self.units for name, values in unit["accuracy"].items()}
         self.facts = {**self.units[0], "accuracy": accuracy}
@@ -79,7 +79,7 @@ class Units(Pair):
     def _arrays(self) -> dict[str, np.ndarray]:
         parts = []
         for path in self.paths:
-            with np.load(path.with_suffix(".npz")) as file:
+            with np.load(path) as file:
                 parts.append({name: file[name].astype(np.float64) for name in ("metrics", "replicates")})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -113,7 +113,7 @@ class Twins(Study):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "nothing")
-        found = {name: sorted(folder.glob(f"{name}-*.json")) for name in PAIRS}
+        found = {name: sorted(folder.glob(f"{name}-*.npz")) for name in PAIRS}
         self.pairs: dict[str, Any] = {name: Units(paths) for name, paths in found.items() if paths}
 
 
@@ -207,13 +207,15 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
     ]
     asked.append(("twin x2", "entropy", "clean", "roc_auc", 0.0))
     for name, pair in found.pairs.items():
-        for ours, theirs, column, metric, least in asked:
+        for row, theirs, column, metric, least in asked:
+            ours = row if pair.with_row(row) else "twin"  # a network may have no valid view
             gap = found.difference(ours, theirs, column, metric, name)
             words = f"{ours} - {theirs}, {COLUMNS[column]}, {BOTH[metric]}"
             yield _bar(name, pair, words, signed(gap), gap.value, gap.value > least)
+        ours = "twin x2" if pair.with_row("twin x2") else "twin"
         for theirs, column, least in (("ensemble of 10", "shift", 0.0), ("network", "clean", -0.003)):
-            gap = pair.accuracy("twin x2", column) - pair.accuracy(theirs, column)
-            words = f"accuracy of twin x2 - {theirs}, {COLUMNS[column]}"
+            gap = pair.accuracy(ours, column) - pair.accuracy(theirs, column)
+            words = f"accuracy of {ours} - {theirs}, {COLUMNS[column]}"
             yield _bar(name, pair, words, f"{gap:+.3f}", gap, gap >= least)
         parts = pair.units[0]["parts"]
         spent = parts["fit"]["twin_seconds"] / parts["network"]["training_seconds"]
@@ -243,8 +245,7 @@ def counted(results: Results) -> str:
 @value("twin")
 def one(results: Results, score: str, column: str, *pairs: str) -> str:
     """Return the ROC-AUC of a row on some pairs."""
-    values = [number(_of(results).pairs[name].value(score, column)) for name in pairs]
-    return " and ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
+    return listed(number(_of(results).pairs[name].value(score, column)) for name in pairs)
 
 
 @value("no-elastic")
@@ -305,24 +306,21 @@ def times(results: Results) -> str:
             rows.append(
                 [f"{PAIRS[name]}, {score}", f"{training:.1f}", f"{spent:.1f}", f"{spent / training:.2f}", *added]
             )
-    heads = [
-        "",
-        "training, s",
-        "fitting, s",
-        "in trainings",
-        *(f"batch {size}" for size in ("1", "32", "500", "2,000")),
-    ]
-    return markdown(heads, rows)
+    return markdown(["", "training, s", "fitting, s", "in trainings", "batch 1", "32", "500", "2,000"], rows)
 
 
 @value("twin-fitting")
 def fitting(results: Results, score: str) -> str:
     """Return the time of fitting a scorer in trainings of LeNet, VGG-3 and ResNet-18 on an H200."""
-    found = []
-    for name in ("mnist", "vgg3", "resnet18"):
-        parts = _of(results).pairs[name].units[0]["parts"]
-        found.append(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}")
-    return " and ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
+    units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
+    return listed(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}" for parts in units)
+
+
+@value("twin-adds")
+def adds(results: Results, score: str) -> str:
+    """Return the passes that `wrap` adds to one input, likewise."""
+    units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
+    return listed(f"{parts['fit']['added_passes'][score]['1']:.1f}" for parts in units)
 
 
 @value("twin-gap")
@@ -330,5 +328,4 @@ def gap(results: Results, ours: str, theirs: str, column: str, *pairs: str) -> s
     """Return the difference of two rows in ROC-AUC and in average precision, for some pairs or sets of pairs."""
     found = _of(results)
     gaps = [[found.difference(ours, theirs, column, metric, only).value for metric in BOTH] for only in pairs]
-    shown = [" / ".join(f"{one:+.3f}" for one in both) for both in gaps]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    return listed(" / ".join(f"{one:+.3f}" for one in both) for both in gaps)

@@ -70,6 +70,28 @@ def planted(tmp_path):
     return Results(tmp_path)
 
 
+def test_means_are_those_that_were_planted(planted):
+    """The probe: (0.7 + 0.9) / 2 plus 0.01 on average over two networks; the ensembles: 0.1 and 0.02 less than 0.8."""
+    shift = TABLES["probe-shift"](planted)
+    assert line(shift, "**qipf.default")[-1] == ".810 / .610"
+    assert line(TABLES["probe-clean"](planted), "**qipf.default")[-1] == ".960 / .760"
+    assert line(shift, "ensemble of 10, contrast")[-1] == ".680 / .480"
+    geometric = TABLES["probe-geometric"](planted)
+    assert line(geometric, "**qipf.default")[-1] == ".710 / .510"  # rotation alone
+    assert line(TABLES["probe-ood"](planted), "**qipf.default")[-1] == ".600 / .400"
+    transformers = TABLES["probe-transformers"](planted)
+    assert line(transformers, "the paper's five shifts: **qipf.default") == [".900"]
+    assert line(TABLES["probe-aurc"](planted), "**qipf.default")[-1] == ".190"
+    assert line(tables.accuracy(planted), "clean: ensemble of 10")[-1] == ".910"
+    assert line(tables.bars(planted), "shifts, over the ensemble")[-1] == "+0.130 ROC-AUC, +0.130 average precision"
+    assert line(tables.tried(planted), "four perturbed copies") == [".800 / .700 / .900"] * 4
+    assert line(tables.cost(planted), "fitting, quick") == ["0.25"]
+    assert line(tables.held_out_share(planted), "share chosen on held-out inputs") == [".700 / .600"] * 4
+    again = [f"the paper's five shifts: {words}" for words in ("a second network", "ensemble of 5")]
+    assert [line(tables.again(planted), start)[-1] for start in again] == [".700 / .500", ".680 / .480"]
+    assert all(table(planted) for name, table in TABLES.items() if name.startswith("probe-"))
+
+
 def test_intervals_reach_over_networks_and_ensembles(planted):
     """Two networks (gap 0.10 and 0.12) and two ensembles (0 and 0.04): from 0.10 to 0.16, whatever the family."""
     found = Study(planted.folder / "probe").difference("probe", tables.RIVAL, "shift", "roc_auc", "mnist")
