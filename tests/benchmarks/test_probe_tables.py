@@ -10,8 +10,10 @@ import pytest
 
 pytest.importorskip("pandas")
 
+from planted_results import line
 
 from evidence import verdicts
+from evidence.marks import TABLES
 from evidence.results import Results
 from probe import tables
 from probe.reading import Study
@@ -67,6 +69,22 @@ def planted(tmp_path):
     folder.mkdir()
     for name in ("mnist", "vgg3"):
         plant(folder, name)
+    (folder / "development.json").write_text(json.dumps(
+        [
+            {"pair": pair, "tag": f"{tag} (1.5s)", "shifts": [0.8, 0.7, 0.6], "clean": [0.9, 0.5, 0.9]}
+            for pair in tables.DEVELOPMENT
+            for tag in tables.TRIED
+        ]
+    ))  # fmt: skip
+    groups = ("clean", "shift", "unseen", "resembling")
+    scores = {name: {key: [0.8, 0.7] for key in groups} for name in ("probe", "entropy", "max logit", "energy")}
+    scores["probe"] = {**scores["probe"], "shift": [0.9, 0.6]}
+    (folder / "transformers.json").write_text(json.dumps([{"heads": 2, "seed": 1, "scores": scores}]))
+    spent = dict.fromkeys(tables.COSTS, 0.25)
+    ways = {way: {"clean": 0.9, "shift": 0.8} for way in tables.WAYS} | {"chosen share": {"clean": 0.7, "shift": 0.6}}
+    weighed = {task: {"share": 0.15, "roc_auc": ways} for task in tables.HELD_OUT}
+    (folder / "held-out-share.json").write_text(json.dumps(weighed))
+    (folder / "cost-x.json").write_text(json.dumps({"machine": "a machine", "vgg3": spent}))
     return Results(tmp_path)
 
 
