@@ -109,6 +109,8 @@ def test_a_sample_has_the_logits_features_and_labels_of_its_pixels(model, images
     torch.testing.assert_close(again.logits, found.logits)
     everything = read(model, (images, labels), per_image=1000)
     assert len(everything) == int(((labels >= 0) & (labels < C)).sum())
+    batches = zip(images.split(2), labels.split(2), strict=True)  # of unknown number
+    assert len(qipf.collect(model, batches, task="pixels", most=7, progress=False)) == 7
 
 
 def test_smaller_maps_of_features_are_read_at_the_nearest_place(images) -> None:
