@@ -50,10 +50,13 @@ def silverman(samples: Array) -> float:
 def _spread(values: np.ndarray) -> float:
     if values.min() == values.max():
         return 0.0  # the rounded mean can differ from the value they share, which would give a std of 1e-17
-    std = float(np.std(values, ddof=1))
     upper, lower = np.percentile(values, [75, 25])
-    robust = float(upper - lower) / 1.349
-    return min(std, robust) if robust > 0.0 else std
+    return robust_spread(float(np.std(values, ddof=1)), float(upper - lower))
+
+
+def robust_spread(std: float, quartiles: float) -> float:
+    """Return A of Silverman's rule from the standard deviation and the interquartile range."""
+    return min(std, quartiles / 1.349) if quartiles > 0.0 else std
 
 
 class FactorScore(NamedTuple):

@@ -184,7 +184,7 @@ def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
     terms = terms.reshape(*points.shape, -1)
     index, column, order = np.nonzero(terms[1:] != terms[:-1])
     left, right = points[index, column], points[index + 1, column]
-    found: list[list[float]] = [[] for _ in range(terms.shape[-1])]
+    orders, found = [order[:0]], [left[:0]]
 
     def term(z: np.ndarray) -> np.ndarray:
         return modes(z)[1][np.arange(order.size), order]
@@ -194,11 +194,12 @@ def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
         while ((a < (middle := a + (b - a) / 2)) & (middle < b)).any():
             same = term(middle) == first
             a, b = np.where(same, middle, a), np.where(same, b, middle)
-        for k, position in zip(order, b, strict=True):
-            found[k].append(position)
+        orders.append(order)
+        found.append(b)
         more = term(b) != term(right)  # another break lies in the same interval
         left, right, order = b[more], right[more], order[more]
-    return [np.unique(np.asarray(positions, np.float64)) for positions in found]
+    which, positions = np.concatenate(orders), np.concatenate(found)
+    return [np.unique(positions[which == k]) for k in range(terms.shape[-1])]
 
 
 def _fit_pieces(

@@ -12,6 +12,7 @@ import numpy as np
 from qipf._common.errors import check_positive
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, check_finite, to_numpy
+from qipf.fields.bandwidth import robust_spread
 from qipf.fields.binned import BinnedField, Measure
 
 BITS = 12  # of the mantissa: 4,096 bins per power of two
@@ -237,8 +238,7 @@ class FieldSketch:
             )
         std = math.sqrt(self._squares() / (self.count - 1))
         lower, upper = self.quantile([0.25, 0.75])
-        robust = (upper - lower) / 1.349
-        return 0.9 * (min(std, robust) if robust > 0.0 else std) * self.count**-0.2
+        return 0.9 * robust_spread(std, upper - lower) * self.count**-0.2
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the contents of the sketch as arrays, for saving or sending; see `from_state`."""
