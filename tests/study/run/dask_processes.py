@@ -57,7 +57,7 @@ class Processes:
         deadline = time.monotonic() + 60
         while engine._workers() < workers and time.monotonic() < deadline:
             time.sleep(0.2)
-        engine.capacity["all"] = workers
+        engine.capacity = workers
         return engine
 
     def end(self):

@@ -1,22 +1,21 @@
 """Keys, order and repetition of cells; every engine gives the same results, and a worker that dies loses nothing."""
 
-import os
 from dataclasses import replace
 
 import pytest
 from joblib.externals.loky.backend import resource_tracker
 from toy_cells import cell, diamond
 
-from qipf.study.run.executors import Accelerated, Local, Serial, open_engine, run_task
+from qipf.study.run.executors import Local, Serial, open_engine, run_task
 from qipf.study.run.graph import as_tasks, needed
 from qipf.study.run.run import Display, run
 from qipf.study.run.store import RefusedError, Store, StoreError
 from qipf.study.run.verify import source_digest
 
 
-@pytest.fixture(params=["serial", "local", "accelerated"])
+@pytest.fixture(params=["serial", "local"])
 def engine(request):
-    return {"serial": Serial, "local": lambda: Local(2), "accelerated": lambda: Accelerated(1)}[request.param]()
+    return Serial() if request.param == "serial" else Local(2)
 
 
 def total(store, cell):
@@ -41,16 +40,6 @@ def test_a_graph_is_computed_in_order_and_a_failure_skips_only_its_children(tmp_
     assert sorted(report.skipped) == ["number 1.0", "number 2.0", "number 5.0"]
 
 
-def test_beside_an_accelerator_light_tasks_have_processes_of_their_own(store):
-    heavy = [cell(float(i), function="whose", kind="whose") for i in range(3)]
-    light = [
-        replace(cell(10.0 + i, [parent], function="whose", kind="whose"), light=True) for i, parent in enumerate(heavy)
-    ]
-    assert run(light, store, Accelerated(1)).complete
-    assert {store.record("whose", c.key)["process"] for c in heavy} == {os.getpid()}
-    assert os.getpid() not in {store.record("whose", c.key)["process"] for c in light}
-
-
 def test_a_process_that_dies_is_replaced_and_its_task_tried_again(tmp_path, store):
     deadly = cell(0.0, function="die", kind="deadly", marker=str(tmp_path / "deaths"), times=1)
     others = [cell(float(i), sleep=0.2) for i in range(4)]
@@ -66,18 +55,12 @@ def test_only_the_cell_that_kills_its_process_fails(tmp_path, store):
     What needs it is skipped."""
     deadly = cell(0.0, function="die", kind="deadly", task="one", marker=str(tmp_path / "deaths"), times=100)
     mates = [cell(float(i), task="one") for i in (1, 2)]
-    neighbours = [replace(cell(10.0 + i, sleep=0.3), light=True) for i in range(6)]
-    engine = Accelerated(2)  # gives two tasks to each process at a time
+    neighbours = [cell(10.0 + i, sleep=0.3) for i in range(6)]
     report = run([cell(30.0, [deadly]), *mates, *neighbours], store, Local(2))
     assert [failure["label"] for failure in report.failed] == ["die 0.0"]
     assert "its process died 3 times" in report.failed[0]["error"]
     assert (tmp_path / "deaths").read_text() == "xxx"
     assert (report.done, report.skipped) == (8, ["number 30.0"])
-    light = replace(cell(0.5, function="die", kind="deadly", marker=str(tmp_path / "more"), times=100), light=True)
-    behind = [replace(cell(20.0 + i, sleep=0.1), light=True) for i in range(6)]
-    report = run([light, *behind], store, engine)
-    assert [failure["label"] for failure in report.failed] == ["die 0.5"]
-    assert report.done == 6
     assert list((store.path / "running").iterdir()) == []
 
 
@@ -93,7 +76,7 @@ def test_processes_import_nothing_from_the_working_folder(tmp_path, store, monke
 
 def test_a_worker_with_other_code_refuses(store):
     one = cell(1.0)
-    job = {"store": str(store.path), "data": None, "device": "cpu", "light": False, "task": "t", "cells": [one.spec()]}
+    job = {"store": str(store.path), "data": None, "device": "cpu", "task": "t", "cells": [one.spec()]}
     with pytest.raises(RefusedError, match="0123"):
         run_task({**job, "source": "0123"})
     assert store.finished() == set()
@@ -109,10 +92,10 @@ def test_a_store_that_cannot_be_written_ends_the_run(store):
 
 def test_engines_by_name():
     assert isinstance(open_engine("serial", device="cuda"), Serial)
-    assert isinstance(open_engine("auto", device="cuda", workers=2), Accelerated)
+    assert isinstance(open_engine("auto", device="cuda", workers=2), Serial)
     local = open_engine("auto", device="cpu", workers=3)
     assert isinstance(local, Local)
-    assert local.capacity == {"all": 3}
+    assert local.capacity == 3
     with pytest.raises(ValueError, match="serial"):
         open_engine("slurm", device="cpu")
     with pytest.raises(ValueError, match="least"):

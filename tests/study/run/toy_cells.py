@@ -23,11 +23,6 @@ def fail(context, params, parents):
     raise ArithmeticError("the sum is wrong")
 
 
-def whose(context, params, parents):
-    """Which process runs it."""
-    return Result({"process": os.getpid()})
-
-
 def die(context, params, parents):
     """Kill the process that runs it, the first `times` times."""
     marker = Path(params["marker"])

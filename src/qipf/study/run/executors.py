@@ -23,7 +23,7 @@ from typing import Any
 
 from qipf._common.errors import Problem
 from qipf._common.optional import require
-from qipf.study.run.graph import Context, WorkItem
+from qipf.study.run.graph import Context
 from qipf.study.run.own_model import ChangedError
 from qipf.study.run.store import FULL, DamagedError, RefusedError, Store, StoreError, explained
 from qipf.study.run.verify import PACKAGE, digest_of, source_digest
@@ -40,7 +40,7 @@ States = dict[str, str]
 def open_engine(name: str, *, device: str, workers: int | None = None) -> Executor:
     """Return an executor: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
 
-    "auto" is one process per core; with a GPU, one process for it and the others for tasks that do not need it.
+    "auto" is one process per core, or this process alone with a GPU.
     """
     if "://" in name:
         return Cluster(name)
@@ -48,30 +48,22 @@ def open_engine(name: str, *, device: str, workers: int | None = None) -> Execut
         raise Problem("engine", repr(name), expected=f"{', '.join(ENGINES)} or the address of a Dask scheduler")
     if workers is not None and workers < 1:
         raise Problem("workers", str(workers), expected="at least 1")
-    if name == "serial":
+    if name == "serial" or (name == "auto" and device != "cpu"):
         return Serial()
-    count: int = workers or require("joblib", extra="bench").cpu_count(only_physical_cores=False)
-    return Local(count) if device == "cpu" or name == "local" else Accelerated(max(1, count - 1))
+    return Local(workers or require("joblib", extra="bench").cpu_count(only_physical_cores=False))
 
 
 class Executor:
     """Run several tasks at once; a thread waits for each and starts it again if its worker dies.
 
     Attributes:
-        capacity: Tasks that fit into each lane; the caller keeps to it.
+        capacity: Tasks that run at once; the caller keeps to it.
     """
 
-    capacity: dict[str, int]
-
     def __init__(self, workers: int) -> None:
-        self.capacity = {"all": workers}
+        self.capacity = workers
         self._threads = ThreadPoolExecutor(_THREADS)
         self._closed = False
-
-    def lane(self, task: WorkItem) -> str:
-        """Return the lane of a task."""
-        del task
-        return "all"
 
     def submit(self, job: Job) -> Future[States]:
         """Start a task. The future raises RefusedError if a worker runs other code or the scheduler is lost."""
@@ -138,26 +130,6 @@ class Local(Executor):
         for pool in tuple(self._pools.values()):
             pool.shutdown(wait=True, kill_workers=True)
         super().close()
-
-
-class Accelerated(Executor):
-    """Run tasks for the GPU in this process and other tasks in local processes."""
-
-    def __init__(self, workers: int) -> None:
-        self._heavy, self._light = Serial(), Local(workers)
-        self.capacity = {"heavy": 1, "light": 2 * workers}  # while this process is busy, nobody gives out light tasks
-
-    def lane(self, task: WorkItem) -> str:
-        """Return "heavy" for a task that needs the GPU."""
-        return "light" if task.light else "heavy"
-
-    def submit(self, job: Job) -> Future[States]:
-        """Start the task where it belongs."""
-        return (self._light if job["light"] else self._heavy).submit(job)
-
-    def close(self) -> None:
-        """End the processes."""
-        self._light.close()
 
 
 class Cluster(Executor):
@@ -231,7 +203,7 @@ class Cluster(Executor):
                     # its worker may die before the result is fetched; then it is computed again
                     with suppress(TimeoutError, CancelledError, self._killed):
                         states = future.result(timeout=_SECONDS_TO_FETCH)
-                        self.capacity["all"] = self._workers()
+                        self.capacity = self._workers()
                         return states
                 self._wait(woken)
             if future.status == "error":  # otherwise it was cancelled: the scheduler was lost and came back
@@ -283,7 +255,7 @@ def _safe_path() -> Iterator[None]:
 # --- in a worker ---------------------------------------------------------------------------------------------------
 
 Job = Mapping[str, Any]
-"""Plain values: store, data, device, light, task, source, cells."""
+"""Plain values: store, data, device, task, source, cells."""
 
 DEATHS = 3
 """A cell during which this many processes died is not tried again."""
@@ -433,7 +405,7 @@ def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
     module, name = spec["function"].split(":")
     context = Context(store, spec["kind"], spec["key"], job["data"])
     function = getattr(import_module(module), name)
-    with _one_thread(job["device"]):
+    with _one_thread("cpu" if spec["kind"] == "measure" else job["device"]):
         return function(context, spec["params"], spec["parents"])
 
 

@@ -37,7 +37,6 @@ class Cell:
         task: Cells of one task run one after another in one process and share what they load.
         cost: Expected work, for the progress bar.
         exclusive: Run alone (timing).
-        light: Needs no accelerator and can run beside cells that do.
     """
 
     kind: str
@@ -49,7 +48,6 @@ class Cell:
     label: str = ""
     cost: float = 1.0
     exclusive: bool = False
-    light: bool = False
 
     @cached_property
     def key(self) -> str:
@@ -91,11 +89,6 @@ class WorkItem:
     def exclusive(self) -> bool:
         """True if it runs alone."""
         return any(cell.exclusive for cell in self.cells)
-
-    @property
-    def light(self) -> bool:
-        """True if no cell needs an accelerator."""
-        return all(cell.light for cell in self.cells)
 
     def needs(self) -> set[str]:
         """Return the keys of cells of other tasks that must be finished first."""
@@ -363,11 +356,8 @@ class _PairCells:
         if group.name.startswith("ood:"):
             parents |= {"score_clean": scores["clean"], "base_clean": base["clean"]}
         label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
-        # next to a GPU these run in separate processes
-        on_cpu = self.device == "cpu"
-        task = self._task(seed, group, method if is_many(method.kind) else None) if on_cpu else label
-        cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
-        return replace(cell, light=True)
+        task = self._task(seed, group, method if is_many(method.kind) else None)
+        return self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
 
     def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
         params = {"kind": method.kind, "settings": dict(method.params), "data": self.data, "seed": seed}

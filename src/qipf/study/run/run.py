@@ -107,7 +107,7 @@ def run(
     try:
         with display.showing(tasks):
             while waiting or running:
-                ready = _ready(waiting, list(running.values()), states, cells, engine)
+                ready = _ready(waiting, list(running.values()), states, cells, engine.capacity)
                 for task in ready:
                     waiting.remove(task)
                     runnable = _without_lost_parents(task, states)
@@ -135,21 +135,17 @@ def run(
 
 
 def _ready(
-    waiting: list[WorkItem], running: list[WorkItem], states: dict[str, str], cells: dict[str, Cell], engine: Executor
+    waiting: list[WorkItem], running: list[WorkItem], states: dict[str, str], cells: dict[str, Cell], capacity: int
 ) -> list[WorkItem]:
-    """Return the tasks that can start now, light ones first."""
-    if any(task.exclusive for task in running):
-        return []
+    """Return the tasks that can start now."""
     chosen: list[WorkItem] = []
     for task in waiting:
-        busy = [other for other in (*running, *chosen) if engine.lane(other) == engine.lane(task)]
-        if len(busy) >= engine.capacity[engine.lane(task)] or (task.exclusive and (running or chosen)):
-            continue
-        if all(key in states or key not in cells for key in task.needs()):
+        busy = [*running, *chosen]
+        if len(busy) >= capacity or any(other.exclusive for other in busy):
+            break
+        if not (task.exclusive and busy) and all(key in states or key not in cells for key in task.needs()):
             chosen.append(task)
-            if task.exclusive:
-                break
-    return sorted(chosen, key=lambda task: not task.light)
+    return chosen
 
 
 def _without_lost_parents(task: WorkItem, states: dict[str, str]) -> list[Cell]:
@@ -168,8 +164,7 @@ def _job(
     return {
         "store": str(store.path.resolve()),
         "data": None if data is None else str(Path(data).resolve()),
-        "device": "cpu" if task.light else device,
-        "light": task.light,
+        "device": device,
         "task": task.name,
         "source": source_digest(),
         "cells": [cell.spec() for cell in cells],
