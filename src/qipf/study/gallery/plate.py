@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -162,22 +161,6 @@ def markdown(table: Table) -> str:
 
 
 def write_caption(figure: str, **values: Any) -> str:
-    """Return the text of captions/FIGURE.md with its values; a table is a value and a paragraph of its own."""
+    """Return the text of captions/FIGURE.md with its values."""
     text = resources.files("qipf.study.gallery").joinpath("captions", f"{figure}.md").read_text("utf-8")
-    return "\n\n".join(_filled(paragraph, values) for paragraph in text.strip().split("\n\n"))
-
-
-def _filled(paragraph: str, values: Mapping[str, Any]) -> str:
-    if paragraph == "{table}":
-        return values["table"]
-    if not paragraph.startswith("* "):
-        return _wrapped(" ".join(paragraph.split()).format(**values))
-    items = [" ".join(item.split()).format(**values) for item in paragraph[2:].split("\n* ")]
-    return "\n".join(_wrapped(item, first="* ", then="  ") for item in items)
-
-
-def _wrapped(text: str, first: str = "", then: str = "") -> str:
-    return textwrap.fill(
-        " ".join(text.split()), 100, initial_indent=first, subsequent_indent=then, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
+    return text.strip().format(**values)
