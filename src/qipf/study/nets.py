@@ -57,28 +57,14 @@ class VGG3(nn.Sequential):
     def __init__(self, classes: int, channels: int, size: int) -> None:
         widths = (32, 64, 128)
         blocks = [_vgg_block(a, b) for a, b in zip((channels, *widths), widths, strict=False)]
-        side = size // 8
-        head = [
-            nn.Flatten(),
-            nn.Linear(128 * side * side, 128),
-            nn.ReLU(),
-            nn.Dropout(0.3),
-            nn.Linear(128, classes),
-        ]
-        super().__init__(*blocks, *head)
+        dense = nn.Linear(128 * (size // 8) ** 2, 128)
+        super().__init__(*blocks, nn.Flatten(), dense, nn.ReLU(), nn.Dropout(0.3), nn.Linear(128, classes))
 
 
 def _vgg_block(channels: int, width: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(channels, width, 3, padding=1),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-        nn.Conv2d(width, width, 3, padding=1),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Dropout(0.1),
-    )
+    first, second = nn.Conv2d(channels, width, 3, padding=1), nn.Conv2d(width, width, 3, padding=1)
+    layers = [layer for one in (first, second) for layer in (one, nn.BatchNorm2d(width), nn.ReLU())]
+    return nn.Sequential(*layers, nn.MaxPool2d(2), nn.Dropout(0.1))
 
 
 class ResNet18(nn.Module):
@@ -120,19 +106,10 @@ class SmallCNN(nn.Sequential):
     """Two 3x3 convolutions with 16 and 32 filters, max pooling, dense 64: small enough for the 8x8 digits."""
 
     def __init__(self, classes: int, channels: int, size: int) -> None:
-        side = size // 4
-        super().__init__(
-            nn.Conv2d(channels, 16, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(32 * side * side, 64),
-            nn.ReLU(),
-            nn.Linear(64, classes),
-        )
+        first, second = nn.Conv2d(channels, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
+        dense = nn.Linear(32 * (size // 4) ** 2, 64)
+        super().__init__(first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), dense,
+                         nn.ReLU(), nn.Linear(64, classes))  # fmt: skip
 
 
 class MLP(nn.Sequential):

@@ -87,11 +87,6 @@ def agreement(claim: Claim) -> str:
     return "holds" if claim.here == claim.paper else "does not hold"
 
 
-def evidence(claim: Claim) -> str:
-    """Return the difference behind a verdict, with its interval and number of pairs."""
-    return str(claim).removeprefix(f"{claim.text}: paper {claim.paper}, here {claim.here}").lstrip(", ")
-
-
 def _simple(claim: Claim) -> bool:
     """Return True if the rival is a score of the outputs of one pass."""
     return bool(claim.other) and info(split_column(claim.other)[0]).family == "confidence"

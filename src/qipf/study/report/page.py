@@ -161,7 +161,6 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
         **parts,
         "source": source,
         "agreement": appendix.agreement,
-        "evidence": appendix.evidence,
         "column_title": column_title,
         "info": info,
         "segmented": [(title, safe(text)) for title, text in parts["segmented"]],

@@ -61,17 +61,22 @@ class Claim:
     net: str = ""
     chance: float = 1.0
 
-    def __str__(self) -> str:
-        line = f"{self.text}: paper {self.paper}, here {self.here}"
+    @property
+    def evidence(self) -> str:
+        """The difference behind the verdict, with its interval and its basis."""
         if self.here == "not measured":
-            return line
+            return ""
         if self.scope == "most":
             share, low, high = (0.5 + value for value in (self.advantage, self.low, self.high))
-            return f"{line}, best in {share:.0%} [{low:.0%}, {high:.0%}] ({self.detail})"
+            return f"best in {share:.0%} [{low:.0%}, {high:.0%}] ({self.detail})"
         if self.scope == "speed":
             ratio, low, high = np.exp([self.advantage, self.low, self.high])
-            return f"{line}, {ratio:.1f} times as fast [{low:.1f}, {high:.1f}] ({self.detail})"
-        return f"{line}, difference {self.advantage:+.3f} [{self.low:+.3f}, {self.high:+.3f}] ({self.detail})"
+            return f"{ratio:.1f} times as fast [{low:.1f}, {high:.1f}] ({self.detail})"
+        return f"difference {self.advantage:+.3f} [{self.low:+.3f}, {self.high:+.3f}] ({self.detail})"
+
+    def __str__(self) -> str:
+        parts = (f"{self.text}: paper {self.paper}, here {self.here}", self.evidence)
+        return ", ".join(part for part in parts if part)
 
 
 def claims(
