@@ -508,17 +508,13 @@ def _forward(net: Any, x: torch.Tensor, task: Task) -> Any:
 
 def _seconds(function: Callable[[], Any], device: str, repeats: int = REPEATS) -> float:
     """Return the median of several calls, after one that is not counted."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     function()
     taken = []
     for _ in range(repeats):
-        _wait(device)
+        wait()
         start = clock.perf_counter()
         function()
-        _wait(device)
+        wait()
         taken.append(clock.perf_counter() - start)
     return median(taken)
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()

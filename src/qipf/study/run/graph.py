@@ -262,14 +262,12 @@ class _PairCells:
 
     def _train(self, seed: int) -> Cell:
         params = {"data": self.data, "net": self.pair.net, "train": dict(self.pair.train), "seed": seed}
-        return self._cell(
-            "train", params, label=f"train {self.pair.name} #{seed}", cost=10.0 * self.pair.train["epochs"]
-        )
+        return self._cell("train", params, self._about(seed), cost=10.0 * self.pair.train["epochs"])
 
     def _model(self, model: str) -> Cell:
         files = own_model.digests(model, self.pair.weights)
         params = {"data": self.data, "model": model, "weights": self.pair.weights, "digests": files}
-        return self._cell("model", params, label=f"load {self.pair.name}")
+        return self._cell("model", params, self.pair.name)
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
         """Return the members of an ensemble: neighbours of the base network in the pool, or networks of its own."""
@@ -290,8 +288,7 @@ class _PairCells:
         if not is_many(method.kind):
             params["settings"].pop("fit_on", None)
             params |= {"fit_on": fit_on(method.kind, method.params), "reference_size": self.pair.reference_size}
-            task = f"fit {self.pair.name} #{seed}"
-            fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", task=task)
+            fit = self._cell("fit", params, self._about(seed, method), parents, task=f"fit {self._about(seed)}")
             return {"network": network, "fit": fit}
         cost = 20.0
         if method.kind in TRAINED:
@@ -301,14 +298,13 @@ class _PairCells:
             params["net"] = self.pair.net
             cost = 10.0 * params["settings"].get("epochs", 100)
             parents = {} if method.params.get("start", "scratch") == "scratch" else parents
-        fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", cost=cost)
+        fit = self._cell("fit", params, self._about(seed, method), parents, cost=cost)
         return {"network": network, "fit": fit}
 
     def _base(self, network: Cell, seed: int, group: Group) -> Cell:
         params = {"group": self._group_params(group)}
-        label = f"predict {self.pair.name} #{seed} {group.name}"
-        task = self._task(seed, group)
-        return self._cell("base", params, {"network": network}, label=label, cost=len(group.intensities), task=task)
+        about, task = self._about(seed, None, group), self._task(seed, group)
+        return self._cell("base", params, about, {"network": network}, cost=len(group.intensities), task=task)
 
     def _score(
         self, method: Method, seed: int, group: Group, fitted: Mapping[str, Cell], base: Mapping[str, Cell]
@@ -335,8 +331,7 @@ class _PairCells:
             parents = {"base": base[group.name]}
         task = self._task(seed, group, method if many else None)
         cost = (10.0 if many else 0.5) * len(group.intensities)
-        label = f"score {method.name} {self.pair.name} #{seed} {group.name}"
-        return self._cell("score", params, parents, label=label, cost=cost, task=task)
+        return self._cell("score", params, self._about(seed, method, group), parents, cost=cost, task=task)
 
     def _measure(
         self, method: Method, seed: int, group: Group, scores: Mapping[str, Cell], base: Mapping[str, Cell]
@@ -355,34 +350,32 @@ class _PairCells:
         }
         if group.name.startswith("ood:"):
             parents |= {"score_clean": scores["clean"], "base_clean": base["clean"]}
-        label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
-        task = self._task(seed, group, method if is_many(method.kind) else None)
-        return self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
+        task, cost = self._task(seed, group, method if is_many(method.kind) else None), 0.5 * len(group.intensities)
+        return self._cell("measure", params, self._about(seed, method, group), parents, cost=cost, task=task)
 
     def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
         params = {"kind": method.kind, "settings": dict(method.params), "data": self.data, "seed": seed}
-        label = f"time {method.name} {self.pair.name}"
-        cell = self._cell("time", params, fitted, label=label, cost=3.0, task=f"time {self.pair.name}")
+        about, task = self._about(seed, method), f"time {self.pair.name}"
+        cell = self._cell("time", params, about, fitted, cost=3.0, task=task)
         return replace(cell, exclusive=True)
+
+    def _about(self, seed: int, method: Method | None = None, group: Group | None = None) -> str:
+        parts = [method.name if method else "", f"{self.pair.name} #{seed}", group.name if group else ""]
+        return " ".join(part for part in parts if part)
 
     def _task(self, seed: int, group: Group, method: Method | None = None) -> str:
         if group is HELD_OUT and method is None:
-            return f"fit {self.pair.name} #{seed}"  # scorers are fitted on these inputs as well
-        return f"{'score' if method is None else method.name} {self.pair.name} #{seed} {group.name}"
+            return f"fit {self._about(seed)}"  # scorers are fitted on these inputs as well
+        return self._about(seed, method, group)
 
     def _cell(
-        self,
-        kind: str,
-        params: Mapping[str, Any],
-        parents: Mapping[str, Cell] | None = None,
-        *,
-        label: str,
-        cost: float = 1.0,
-        task: str = "",
-    ) -> Cell:
+        self, kind: str, params: Mapping[str, Any], about: str, parents: Mapping[str, Cell] | None = None, *,
+        cost: float = 1.0, task: str = "",
+    ) -> Cell:  # fmt: skip
         where = f"qipf.study.run.{'measure' if kind == 'measure' else 'cells'}:{kind}"
         known = params if kind == "measure" else {**params, "device": self.device}
-        return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
+        verb = {"model": "load", "base": "predict"}.get(kind, kind)
+        return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, f"{verb} {about}", cost)
 
     def _group_params(self, group: Group) -> dict[str, Any]:
         params: dict[str, Any] = {"name": group.name, "intensities": list(group.intensities), "size": group.size}

@@ -13,7 +13,6 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_type_hints
@@ -35,6 +34,8 @@ NEEDED = ("dataset", "net", "method", "metric", "value")
 ASSUMED = {"seed": 0, "shift": "clean", "intensity": np.nan, "score": "score", "errors": "base", "subset": "all"}
 """Values of columns that a table lacks."""
 
+_COLUMNS = [column(entry.name, statistic) for entry in REGISTRY.values() for statistic in entry.statistics]
+_ORDER = {name: i for i, name in enumerate(_COLUMNS)}
 PAIR = ["dataset", "net"]
 CASE = ["shift", "dataset", "net"]
 
@@ -81,8 +82,7 @@ def column_of(method: str, score: str) -> str:
 
 def column_order(name: str) -> tuple[int, str]:
     """Return a sort key for columns: the order of the registry, then by name."""
-    places = _places()
-    return places.get(name, len(places)), name
+    return _ORDER.get(name, len(_ORDER)), name
 
 
 def comparable(frame: Frame) -> Frame:
@@ -97,12 +97,6 @@ def shifted(frame: Frame, errors: Errors = "base") -> Frame:
     names = frame["shift"].astype(str)
     unshifted: Any = names.isin(["none", "clean"]) | names.str.startswith("ood:")
     return frame[(frame["errors"] == errors) & frame["intensity"].notna() & ~unshifted]
-
-
-@cache
-def _places() -> dict[str, int]:
-    names = [column(entry.name, statistic) for entry in REGISTRY.values() for statistic in entry.statistics]
-    return {name: i for i, name in enumerate(names)}
 
 
 TABLES = ("table.csv", "table.parquet", "table.csv.gz")
