@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from qipf.study.plan.registry import info, split_column
 from qipf.study.report.score_view import Column, pair_id
-from qipf.study.report.source import Source
+from qipf.study.report.source import ReportSource
 from qipf.study.tables.claims import RIVALS, Claim, claims
 
 
-def facts(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> list[tuple[str, str]]:
+def facts(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what was run, as names and values."""
     shifts = list(dict.fromkeys(r.shift for r in source.rows if r.shift != "clean" and not r.shift.startswith("ood:")))
     seeds = {(pair_id(row), row.seed) for row in source.rows}
@@ -59,7 +59,7 @@ class Verdicts:
     rest: dict[str, list[Claim]]
 
 
-def verdicts(source: Source) -> Verdicts:
+def verdicts(source: ReportSource) -> Verdicts:
     """Judge the claims that these numbers allow; the paper's own about error detection and speed come first."""
     found = [claim for claim in claims(source.frame, source.times) if claim.here != "not measured"]
     own = [claim for claim in found if claim.paper in ("yes", "no")]

@@ -14,7 +14,7 @@ from qipf.study.plan.methods import ALIASES
 from qipf.study.plan.plan import Method, Pair
 from qipf.study.plan.registry import info
 from qipf.study.report.score_view import pair_id, severity_of
-from qipf.study.report.source import MISSING, Source
+from qipf.study.report.source import MISSING, ReportSource
 from qipf.study.run.read import Bench, Condition, Predictions
 from qipf.study.tables.answer import columns_of
 
@@ -174,7 +174,7 @@ def severity_at(condition: Condition) -> int:
     return severity_of(condition.shift, condition.intensity, condition.severity)
 
 
-def details(source: Source) -> dict[str, Any]:
+def details(source: ReportSource) -> dict[str, Any]:
     """Return by pair the histogram axes, and by shift the conditions with the curves of every method."""
     if source.bench is None:
         return {}
@@ -231,7 +231,7 @@ def _condition(
     return {"severity": severity_at(condition), "n": len(wrong), "accuracy": accuracy, "methods": methods}
 
 
-def _read(source: Source, condition: Condition) -> Predictions | None:
+def _read(source: ReportSource, condition: Condition) -> Predictions | None:
     assert source.bench is not None  # noqa: S101 (the caller has checked)
     try:
         return source.bench.predictions(condition).common()
@@ -241,7 +241,7 @@ def _read(source: Source, condition: Condition) -> Predictions | None:
         return None
 
 
-def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]:
+def _calibrators(source: ReportSource, some: Condition) -> dict[str, ErrorProbability]:
     """Fit calibrators of each score on clean held-out predictions."""
     assert source.bench is not None  # noqa: S101
     try:
@@ -277,7 +277,7 @@ POINTS = 161
 FIELD_BINS = 48
 
 
-def fields(source: Source) -> dict[str, Any]:
+def fields(source: ReportSource) -> dict[str, Any]:
     """Return by pair and QIPF method psi and the modes over y, and histograms of the predictions."""
     if source.bench is None or source.plan is None:
         return {}

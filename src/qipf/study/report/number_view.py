@@ -11,7 +11,7 @@ from typing import Any
 from qipf.decisions.comparison import Estimate
 from qipf.pages.charts import Chart, Style, axis, legend
 from qipf.pages.layout import document, render
-from qipf.study.report.source import MISSING, Source
+from qipf.study.report.source import MISSING, ReportSource
 from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables, scale_title
 from qipf.study.tables.paper import pair_title
 
@@ -31,7 +31,7 @@ CSS = """
 NOTHING = (math.nan, math.nan, math.nan)
 
 
-def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> bytes:
+def render_numbers(source: ReportSource, environment: Sequence[tuple[str, str]]) -> bytes:
     """Return the page of a regression."""
     pairs: dict[tuple[str, str, int], list[IntervalTable]] = {}
     for table in interval_tables(source.rows):
@@ -52,7 +52,7 @@ def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> by
     return document(title, [body], style=CSS).encode("utf-8", "replace")
 
 
-def _advice(source: Source, pair: tuple[str, str, int]) -> str:
+def _advice(source: ReportSource, pair: tuple[str, str, int]) -> str:
     """Return which scale to use; empty without predictions."""
     if source.bench is None:
         return ""
@@ -63,7 +63,7 @@ def _advice(source: Source, pair: tuple[str, str, int]) -> str:
         return ""
 
 
-def _pair(source: Source, dataset: str, net: str, tables: list[IntervalTable], number: int) -> dict[str, Any]:
+def _pair(source: ReportSource, dataset: str, net: str, tables: list[IntervalTable], number: int) -> dict[str, Any]:
     settings = [] if source.plan is None else source.plan.pairs
     promised = next((p.coverage for p in settings if (p.dataset_name, p.net) == (dataset, net)), None)
     clean = next((table for table in tables if table.shift == "clean"), None)

@@ -26,7 +26,7 @@ from qipf.study.report.detail_view import LEVELS, details, fields, within
 from qipf.study.report.number_view import render_numbers
 from qipf.study.report.picture_view import segmented, thumbnails
 from qipf.study.report.score_view import columns, pair_id, pairs
-from qipf.study.report.source import MISSING, Source, open_source
+from qipf.study.report.source import MISSING, ReportSource, open_source
 from qipf.study.tables.answer import Answer, answers
 from qipf.study.tables.intervals import of_numbers
 from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
@@ -67,7 +67,7 @@ def write_report(
     return len(page)
 
 
-def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -> bytes:
+def render(source: ReportSource, *, data: str | None = None, largest: int = LARGEST) -> bytes:
     """Return the page with as much detail as fits in `largest` bytes."""
     if of_numbers(source.rows):
         return render_numbers(source, _flat(source.environment))
@@ -89,7 +89,7 @@ def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -
     return page
 
 
-def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
+def _parts(source: ReportSource, data: str | None, paper: bool) -> dict[str, Any]:
     """Return everything that is shown, for the template and (`content`) for the script."""
     titles, found = pairs(source.rows), _answers(source)
     best = [answer.ranking.standings[0].column for answer in found if answer.ranking.standings]
@@ -128,7 +128,7 @@ def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
     }
 
 
-def _answers(source: Source) -> list[Answer]:
+def _answers(source: ReportSource) -> list[Answer]:
     try:
         return answers(source.frame, source.bench)
     except MISSING as error:
@@ -136,7 +136,7 @@ def _answers(source: Source) -> list[Answer]:
         return answers(source.frame)
 
 
-def _tables(source: Source, leads: list[str] | None) -> list[tuple[PaperTable, list[Any]]]:
+def _tables(source: ReportSource, leads: list[str] | None) -> list[tuple[PaperTable, list[Any]]]:
     """Return the paper's tables with the blocks that have a number of ours.
 
     The page of the paper has one score per method, the `leads`. Other pages leave out what only the paper uses.
@@ -152,7 +152,7 @@ def _tables(source: Source, leads: list[str] | None) -> list[tuple[PaperTable, l
     return [(table, blocks) for table, blocks in found if blocks]
 
 
-def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
+def _fill(source: ReportSource, parts: Mapping[str, Any]) -> bytes:
     """Fill the template."""
     safe = require("markupsafe", extra="report").Markup  # for our own files and maps, in which all data is escaped
     script = "".join((HERE / name).read_text("utf-8") for name in SCRIPTS)

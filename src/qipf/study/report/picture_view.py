@@ -13,7 +13,7 @@ from qipf.pages.overlays import Overlay, colour_scale, draw_overlays
 from qipf.study.plan.registry import shown_first
 from qipf.study.report.detail_view import LEVELS, one_seed, severity_at, thin, usable
 from qipf.study.report.score_view import intensity_label
-from qipf.study.report.source import MISSING, Source
+from qipf.study.report.source import MISSING, ReportSource
 from qipf.study.run.maps import KeptMaps
 from qipf.study.run.read import Bench, Condition
 from qipf.study.tables.answer import Answer, columns_of, recommended_columns
@@ -27,7 +27,7 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-def thumbnails(source: Source, data: str | None, best: Sequence[str]) -> dict[str, Any]:
+def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> dict[str, Any]:
     """Return four lists of pictures by pair, shift and column, at the middle severity.
 
     A picture is [data address, true class, predicted class, percentile of its uncertainty]. The recommended score comes
@@ -112,7 +112,9 @@ def _thumbnails_of(bench: Bench, condition: Condition, data: str | None, best: S
     return {"severity": severity_at(condition), "intensity": label, "columns": columns}
 
 
-def segmented(source: Source, answers: Sequence[Answer]) -> list[tuple[str, str, Mapping[str, Sequence[Overlay]]]]:
+def segmented(
+    source: ReportSource, answers: Sequence[Answer]
+) -> list[tuple[str, str, Mapping[str, Sequence[Overlay]]]]:
     """Draw a few images of every set for each model of pixels, with the score that finds its errors best.
 
     Returns:

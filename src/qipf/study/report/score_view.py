@@ -12,7 +12,7 @@ import numpy as np
 
 from qipf.metrics import METRICS
 from qipf.study.plan.registry import COLOURS, STATISTICS, column_title, info, shown_first, slots
-from qipf.study.report.source import Source
+from qipf.study.report.source import ReportSource
 from qipf.study.run.read import Row
 from qipf.study.shifts import SHIFTS
 from qipf.study.tables import paper
@@ -215,7 +215,7 @@ class Line:
     open: bool
 
 
-def ranking(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> list[Line]:
+def ranking(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> list[Line]:
     """Return every score by pair: mean ROC-AUC and average precision over shifts and intensities, and cost.
 
     Without shifts the numbers are those of clean inputs. Scores that some pair or shift lacks come last.
@@ -265,7 +265,7 @@ def _figures(metric: str, own: Mapping[str, float], known: list[Column]) -> list
     ]
 
 
-def out_of_distribution(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:
+def out_of_distribution(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:
     """Return the ROC-AUC of telling another dataset's inputs from clean ones, by score; empty if not measured."""
     rows = source.frame
     rows = comparable(rows[(rows["errors"] == "ood") & (rows["metric"] == "roc_auc")])

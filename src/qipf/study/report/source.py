@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class Source:
+class ReportSource:
     """The contents of a report.
 
     Attributes:
@@ -95,7 +95,7 @@ class Source:
         setattr(self, name, values)
 
 
-def open_source(path: str | os.PathLike[str]) -> Source:
+def open_source(path: str | os.PathLike[str]) -> ReportSource:
     """Read a store, a table, or a folder with one.
 
     A table is a table.csv, table.parquet or table.csv.gz; times.csv, networks.csv, plan.json and environment.json
@@ -123,11 +123,11 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     return found
 
 
-def _from_store(folder: Path) -> Source | None:
+def _from_store(folder: Path) -> ReportSource | None:
     if not all((folder / name).is_file() for name in ("store.json", "plan.json", "index.json")):
         return None
     bench = open_store(folder)
-    source = Source(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
+    source = ReportSource(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
     source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
     for name in ("notes", "times", "environment", "networks", "failures"):  # notes first: the others add to them
         try:
@@ -141,10 +141,10 @@ def _from_store(folder: Path) -> Source | None:
     return source
 
 
-def _from_tables(table: Path) -> Source:
+def _from_tables(table: Path) -> ReportSource:
     folder = table.parent
     _check_sum(table)
-    source = Source(folder.resolve().name or "results", read_table(table))
+    source = ReportSource(folder.resolve().name or "results", read_table(table))
     source.note("This page was made from the tables alone. Charts that need the predictions are left out.")
     for name in ("times.csv", "networks.csv", "plan.json", "environment.json"):
         file, piece = folder / name, name.partition(".")[0]
