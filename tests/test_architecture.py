@@ -21,7 +21,6 @@ LIBRARY = (
     "runners",
     "tasks",
     "weights",
-    "models",  # what moves to the four folders above
     "training",
     "scores",
     "predictive",
@@ -89,13 +88,18 @@ def test_no_module_is_longer_than_600_lines() -> None:
 def test_no_two_classes_have_the_same_name() -> None:
     places: dict[str, list[str]] = {}
     for module, path in modules().items():
-        if module.partition(".")[0] == "models":  # each of these classes has its successor in another folder
-            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(module)
     several = {name: found for name, found in places.items() if len(found) > 1}
     assert not several, f"give each thing a name of its own: {several}"
+
+
+def test_no_file_name_occurs_in_two_folders() -> None:
+    """Commands and figures are named as users name them."""
+    names = [path.name for name, path in modules().items() if not name.startswith(("cli", "study.gallery"))]
+    several = {name for name in names if names.count(name) > 1} - {"__init__.py"}
+    assert not several
 
 
 def test_every_module_has_a_place() -> None:

@@ -47,7 +47,10 @@ def faster(results: Results) -> str:
     """Speed of QIPF as a multiple of that of MC dropout; a difference within the noise is undecided."""
     heads = ["QIPF is faster than", "the paper"]
     rows = {
-        (net, other): [f"{words}, {SHORT[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
+        (net, other): [
+            f"{words}, {SHORT[other]}",
+            _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"]),
+        ]
         for net, words in paper.NETS.items()
         for other in ("mc-dropout", "mc-dropout-ll")
     }

@@ -13,7 +13,7 @@ from torch import Tensor
 from qipf.study import datasets, shifts
 from qipf.study.run.study_data import StudyData, common_rows, load_data
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 PAIRS = {
     "mnist": ("mnist", "lenet", "fashion-mnist"),

@@ -14,7 +14,7 @@ from qipf.study import nets
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.run.study_data import StudyData
 from qipf.training import train
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 
 def network(pair: str, data: StudyData, seed: int, cache: Path) -> nn.Module:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from probe.measures import detection
 from qipf.training import train
-from qipf.training.split import Augment, Split, minibatches
+from qipf.training.loop import Augment, Split, minibatches
 from twin.halves import frozen, pieces
 
 COPIES = 8

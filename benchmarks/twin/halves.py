@@ -12,7 +12,7 @@ from qipf.study.recipes import Recipe
 from qipf.tasks.perturb import draw_images
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.tasks.views import moved
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 CHUNK = 5000
 """Images that are perturbed at once."""

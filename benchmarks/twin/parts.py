@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import qipf
 from probe.measures import Record
 from probe.networks import cached_probabilities, network, probabilities, train_by
-from qipf.predictive.summary import entropy
+from qipf.predictive.moments import entropy
 from qipf.scores import Entropy, SoftmaxResponse
 from qipf.scores.coordinates import contrast
 from qipf.study import nets

@@ -15,7 +15,7 @@ from probe.conditions import PAIRS, Condition, conditions, images_of, load
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.run.study_data import StudyData
 from qipf.study.shifts import corruptions, effects
-from qipf.training.split import Split
+from qipf.training.loop import Split
 from twin.confidence import Schedule
 
 EXTRA = "no relative"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from qipf import arrays as arrays
 from qipf import fields as fields
-from qipf import models as models
 from qipf import tasks as tasks
 from qipf import weights as weights
 from qipf.decisions.decision import Decision as Decision

@@ -23,7 +23,7 @@ from PIL import Image
 from safetensors.torch import save
 
 from onnx_graphs import images, table, tokens
-from qipf._common.text import MOST_DOTS, parse_toml
+from qipf._common.printing import MOST_DOTS, parse_toml
 from qipf.data.images import SCANS, read_images
 from qipf.data.npz import LONGEST_LISTING, read_arrays
 from qipf.data.reading import open_data

@@ -20,7 +20,7 @@ import stores
 from formats import FORMATS, Format
 
 from qipf._common.errors import UserError
-from qipf._common.text import one_line
+from qipf._common.printing import one_line
 
 GIB = 2**30
 SECONDS = 20

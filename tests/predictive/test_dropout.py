@@ -15,7 +15,7 @@ from qipf.predictive.masks import Masks, Place
 from qipf.predictive.structure import attend
 from qipf.study import nets
 from qipf.training import seeded
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 CPU = torch.device("cpu")
 REGRESSION = Split(torch.ones(4, 6), torch.zeros(4))

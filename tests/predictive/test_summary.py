@@ -10,10 +10,10 @@ from scipy import special, stats
 from torch import nn
 
 from qipf.predictive import DeepEnsemble, MCDropout
-from qipf.predictive.base import Predictive
-from qipf.predictive.summary import Sums
+from qipf.predictive.method import Predictive
+from qipf.predictive.moments import Sums
 from qipf.scores.coordinates import contrast
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 PASSES = np.random.default_rng(0).dirichlet(np.ones(4), size=(7, 5))
 BASE = np.array([0, 1, 2, 3, 0])

@@ -10,7 +10,7 @@ from qipf.predictive import SWAG, SGDIterates
 from qipf.predictive.swag import sgd_decay
 from qipf.study import datasets
 from qipf.training import one_cycle, seeded
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 CPU = torch.device("cpu")
 SETTINGS = {"iterates": 40, "every": 3, "sgd_rate": 0.02, "batch_size": 8, "epochs": 0}

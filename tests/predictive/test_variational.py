@@ -10,7 +10,7 @@ from qipf.predictive import AUTHORS_SETTINGS, SVI, SVILastLayer
 from qipf.predictive.variational import Flipout
 from qipf.study import nets
 from qipf.training import seeded
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 CPU = torch.device("cpu")
 

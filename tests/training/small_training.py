@@ -5,7 +5,7 @@ from torch import nn
 
 from qipf import training
 from qipf.study import nets
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 
 def small_images(count: int = 60) -> Split:

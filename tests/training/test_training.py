@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from qipf import training
 from qipf.study import datasets, nets
 from qipf.study.recipes import RECIPES, USUAL_NET, recipe
-from qipf.training.split import Split, as_split, minibatches
+from qipf.training.loop import Split, as_split, minibatches
 
 
 def test_digits_are_learnt() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from qipf._common.optional import require
-from qipf._common.text import printable
+from qipf._common.printing import printable
 
 T = TypeVar("T")
 

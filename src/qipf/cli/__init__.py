@@ -20,7 +20,7 @@ from typing import Any
 
 from qipf._common.errors import Problem, UserError, first_line
 from qipf._common.optional import require
-from qipf._common.text import one_line
+from qipf._common.printing import one_line
 from qipf.cli.arguments import QUIET, rendered
 
 COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "inspect", "paper", "report", "score", "watch")

@@ -63,7 +63,7 @@ def bench(
 
     from qipf.study.run.executors import ENGINES
     from qipf.study.run.run import run_plan
-    from qipf.study.tables.text import results_text
+    from qipf.study.tables.terminal import results_text
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device: expected cpu or cuda, got {device!r}")

@@ -12,8 +12,8 @@ import numpy as np
 
 from qipf._common.errors import InputError, Problem, UserError, first_line
 from qipf._common.files import atomic_write
+from qipf._common.printing import printable
 from qipf._common.progress import track
-from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming, rendered
 from qipf.cli.options import ModelOptions, OptionalOutput

@@ -29,7 +29,7 @@ def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
     from qipf.study.plan import plan as plans
     from qipf.study.report import write_report
     from qipf.study.run.run import run_plan
-    from qipf.study.tables.text import results_text
+    from qipf.study.tables.terminal import results_text
 
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import numpy as np
 from qipf._common.errors import InputError, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
-from qipf._common.text import printable
+from qipf._common.printing import printable
 from qipf.cli.arguments import check_output
 from qipf.cli.options import OptionalOutput
 from qipf.cli.shown import json_text, show_table

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qipf._common.errors import InputError, UserError, first_line
-from qipf._common.text import printable
+from qipf._common.printing import printable
 from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming, read_settings, rendered
 from qipf.cli.options import ModelOptions, Output

@@ -8,7 +8,7 @@ from json import dumps
 import numpy as np
 
 from qipf._common.optional import require
-from qipf._common.text import printable
+from qipf._common.printing import printable
 from qipf.cli.running import split_model
 
 BARS = " ▁▂▃▄▅▆▇█"

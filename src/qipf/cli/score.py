@@ -13,8 +13,8 @@ import numpy as np
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.files import replacing
+from qipf._common.printing import printable
 from qipf._common.progress import track
-from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming
 from qipf.cli.fit import counted

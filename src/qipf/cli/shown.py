@@ -9,7 +9,7 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 from qipf._common.optional import require
-from qipf._common.text import printable
+from qipf._common.printing import printable
 from qipf.data.tables import csv_text
 from qipf.decisions.comparison import Compared, Comparison
 from qipf.runners.loading import is_random

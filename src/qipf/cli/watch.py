@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from qipf._common.errors import InputError, Problem, UserError
 from qipf._common.files import atomic_write
-from qipf._common.text import printable
+from qipf._common.printing import printable
 from qipf.cli.arguments import check_output, rendered
 from qipf.cli.running import identity
 from qipf.cli.shown import show_table

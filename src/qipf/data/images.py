@@ -12,7 +12,7 @@ import numpy as np
 from qipf._common.budget import GIB, VARIABLE, budget
 from qipf._common.errors import Problem
 from qipf._common.optional import require
-from qipf._common.text import printable
+from qipf._common.printing import printable
 
 FORMATS = {".bmp": "BMP", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
 """By ending. No other decoder is tried, whatever a file holds: some of them start programs."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from qipf._common.errors import Problem, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
-from qipf.decisions.arguments import check_independent, check_outputs
+from qipf.decisions.preconditions import check_independent, check_outputs
 from qipf.decisions.threshold import Proof, accept_share, prove
 from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
 from qipf.metrics.inputs import check, finite

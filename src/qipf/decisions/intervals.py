@@ -8,7 +8,7 @@ import numpy as np
 
 from qipf._common.errors import check_flag, check_probability
 from qipf.arrays import Array, like, to_numpy
-from qipf.decisions.arguments import check_outputs, check_scorer
+from qipf.decisions.preconditions import check_outputs, check_scorer
 from qipf.decisions.threshold import conformal_rank
 from qipf.scores.base import Attachment, Fitted
 from qipf.tasks.outputs import Outputs

@@ -13,7 +13,7 @@ import numpy as np
 from qipf._common.errors import check_choice, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
-from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
+from qipf.decisions.preconditions import check_class_numbers, check_independent, check_outputs
 from qipf.decisions.probability import ErrorProbability, method_for
 from qipf.decisions.sequential import SequentialTest
 from qipf.decisions.threshold import error_interval

@@ -10,7 +10,7 @@ import numpy as np
 from qipf._common.errors import check_choice
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, interpolate, like, to_numpy
-from qipf.decisions.arguments import check_outputs, check_scorer
+from qipf.decisions.preconditions import check_outputs, check_scorer
 from qipf.metrics.inputs import check
 from qipf.scores.base import Attachment, Fitted
 

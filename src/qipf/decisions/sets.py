@@ -9,7 +9,7 @@ import numpy as np
 
 from qipf._common.errors import check_choice, check_flag, check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
-from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
+from qipf.decisions.preconditions import check_class_numbers, check_independent, check_outputs
 from qipf.decisions.threshold import conformal_rank
 from qipf.scores.base import Attachment, Fitted
 from qipf.tasks.outputs import Outputs

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from qipf._common.errors import Problem
 from qipf.arrays import is_traced
-from qipf.decisions.arguments import check_scorer
+from qipf.decisions.preconditions import check_scorer
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.runners.features import HEAD, FeatureSpec

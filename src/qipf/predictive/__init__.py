@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from qipf.predictive.base import Predictive
 from qipf.predictive.dropout import MCDropout, MCDropoutLastLayer
 from qipf.predictive.ensemble import DeepEnsemble
-from qipf.predictive.summary import Summary
+from qipf.predictive.method import Predictive
+from qipf.predictive.moments import Summary
 from qipf.predictive.swag import SWAG, SGDIterates
 from qipf.predictive.variational import SVI, SVILastLayer
 

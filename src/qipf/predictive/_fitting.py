@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from qipf.training import seeded, train
 
 if TYPE_CHECKING:
-    from qipf.training.split import Split
+    from qipf.training.loop import Split
 
 EPOCHS = 20  # unless the method or the caller sets a number
 

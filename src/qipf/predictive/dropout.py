@@ -12,11 +12,11 @@ from torch.nn import functional
 from qipf._common.errors import check_choice, check_probability, check_whole
 from qipf.predictive import masks
 from qipf.predictive._fitting import build, derive, train_own
-from qipf.predictive.base import ModelOrFactory, Network, Predictive
+from qipf.predictive.method import ModelOrFactory, Network, Predictive
 from qipf.predictive.structure import trace, trunk_of
 
 if TYPE_CHECKING:
-    from qipf.training.split import Split
+    from qipf.training.loop import Split
 
 
 class MCDropout(Predictive):

@@ -11,10 +11,10 @@ from torch.func import functional_call
 
 from qipf._common.errors import check_whole
 from qipf.predictive._fitting import build, derive, train_own
-from qipf.predictive.base import ModelOrFactory, Network, Predictive
+from qipf.predictive.method import ModelOrFactory, Network, Predictive
 
 if TYPE_CHECKING:
-    from qipf.training.split import Split
+    from qipf.training.loop import Split
 
 
 class Snapshots(Predictive):

@@ -14,13 +14,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from qipf._common.errors import check_whole
 from qipf.predictive._fitting import build, derive, normal, train_own
-from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.ensemble import Snapshots, snapshot
-from qipf.predictive.summary import Moments
+from qipf.predictive.method import ModelOrFactory, Network, Predictive
+from qipf.predictive.moments import Moments
 from qipf.training import MOMENTUM, train
 
 if TYPE_CHECKING:
-    from qipf.training.split import Split
+    from qipf.training.loop import Split
 
 
 class SGDIterates(Snapshots):

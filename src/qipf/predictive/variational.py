@@ -11,12 +11,12 @@ from torch.nn import functional
 
 from qipf._common.errors import check_choice, check_positive
 from qipf.predictive._fitting import build, derive, normal, train_own
-from qipf.predictive.base import ModelOrFactory, Network, Predictive, batches
+from qipf.predictive.method import ModelOrFactory, Network, Predictive, batches
 from qipf.predictive.structure import last, replace, trace, trunk_of
 from qipf.training import device_of, negative_log_likelihood
 
 if TYPE_CHECKING:
-    from qipf.training.split import Split
+    from qipf.training.loop import Split
 
 Start = Literal["scratch", "base", "trunk"]
 _FLIPOUT_BATCH = 500  # inputs that share one draw of noise, up to signs, in `minus_max_logit_of_one_pass`

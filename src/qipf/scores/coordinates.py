@@ -23,6 +23,17 @@ Task = Literal["classification", "binary", "regression"]
 _NOTHING = nullcontext()
 
 
+def check_size(features: Array, name: str, most: float) -> None:
+    """Raise ValueError if a feature is larger than `most`, beyond which sums of squares overflow."""
+    xp = namespace(features)
+    largest = float(xp.max(xp.abs(features)))
+    if largest > most:
+        raise ValueError(
+            f"{name}: features as large as {largest:.3g} cannot be fitted; expected at most {most:.0e}, scale them "
+            "down first"
+        )
+
+
 def check_matrix(values: Array, name: str) -> None:
     """Raise unless `values` is (N, C) with at least one column."""
     if values.ndim != 2 or values.shape[1] == 0:

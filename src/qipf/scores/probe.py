@@ -13,9 +13,9 @@ from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.scores.base import Fitted, wide
+from qipf.scores.coordinates import check_size
 from qipf.scores.mixture import LEAST as LEAST
 from qipf.scores.mixture import MANY, SEEN_COPIES, Mixture, best_shares, folds, parts_of
-from qipf.scores.reference import check_size
 from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
 
@@ -133,7 +133,7 @@ class Probe(Mixture):
         """
         torch = require("torch", extra="torch")
         from qipf.training import seeded, train
-        from qipf.training.split import Split
+        from qipf.training.loop import Split
 
         rows = _single(torch, features)
         targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)

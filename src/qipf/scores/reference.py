@@ -9,7 +9,7 @@ from scipy import special
 
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import wide
-from qipf.scores.coordinates import class_logits
+from qipf.scores.coordinates import check_size, class_logits
 from qipf.tasks.outputs import check_classes
 
 if TYPE_CHECKING:
@@ -34,17 +34,6 @@ def reference_features(
         check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would clip larger ones
     facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
     return features.astype(np.float64) if squared else features, facts
-
-
-def check_size(features: Array, name: str, most: float) -> None:
-    """Raise ValueError if a feature is larger than `most`, beyond which sums of squares overflow."""
-    xp = namespace(features)
-    largest = float(xp.max(xp.abs(features)))
-    if largest > most:
-        raise ValueError(
-            f"{name}: features as large as {largest:.3g} cannot be fitted; expected at most {most:.0e}, scale them "
-            "down first"
-        )
 
 
 def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str, np.ndarray]:

@@ -186,7 +186,7 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
     """
     torch = require("torch", extra="torch")
     from qipf.training import seeded, train
-    from qipf.training.split import Split
+    from qipf.training.loop import Split
 
     def loss(outputs: Any, targets: Any) -> Any:
         logs = outputs.clamp(-7.0, 7.0)

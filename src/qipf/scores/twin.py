@@ -124,7 +124,7 @@ class Twin(Mixture):
         from qipf.runners.halves import splittable
         from qipf.training import train
         from qipf.training.copies import CopyLearner, epoch_seconds, gathered_inputs
-        from qipf.training.split import Split
+        from qipf.training.loop import Split
 
         cut, half, change, generator = self.prepared(start, own, perturb)
         data, columns = gathered_inputs(start, size, memory, self.seed, progress)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qipf.study.tables.frame import read_table as read_table
     from qipf.study.tables.paired import Paired as Paired
     from qipf.study.tables.paired import verdict as verdict
-    from qipf.study.tables.text import results_text as results_text
+    from qipf.study.tables.terminal import results_text as results_text
 
 _HOMES = {
     "load_plan": "plan.plan:load", "parse_plan": "plan.plan:parse", "column_title": "plan.registry:column_title",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qipf.training.split import Augment
+from qipf.training.loop import Augment
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from qipf.runners.halves import SecondHalf
 from qipf.runners.recorder import Recorder, untouched, watching
 from qipf.tasks.collect import Start
 from qipf.tasks.views import FAR, STEP, is_image
-from qipf.training.loop import negative_log_likelihood, seeded
-from qipf.training.split import PADDING, Split, crop
+from qipf.training.loop import PADDING, Split, crop, negative_log_likelihood, seeded
 
 PART = 2**26
 """Bytes of inputs perturbed at a time."""

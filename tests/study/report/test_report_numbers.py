@@ -15,7 +15,7 @@ from browsing import emulate, violations
 from qipf.study.report import write_report
 from qipf.study.report.number_view import charts
 from qipf.study.run.read import Row
-from qipf.study.tables.intervals import IntervalTable, ScaleRow, scale_title
+from qipf.study.tables.scale_tables import IntervalTable, ScaleRow, scale_title
 
 INSIDE = {"one-width": (0.90, 0.84, 0.70), "neighbours": (0.91, 0.88, 0.86), "<b>head</b>": (0.89, math.nan, 0.80)}
 WIDTHS = {"one-width": (3.0, 3.0, 3.0), "neighbours": (2.5, 2.9, 3.8), "<b>head</b>": (2.6, math.nan, 3.1)}

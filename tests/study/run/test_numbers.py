@@ -16,8 +16,8 @@ from qipf.study.report import write_report
 from qipf.study.run import cells
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
-from qipf.study.tables.intervals import ScaleRow, interval_tables, of_numbers
-from qipf.study.tables.text import results_text
+from qipf.study.tables.scale_tables import ScaleRow, interval_tables, of_numbers
+from qipf.study.tables.terminal import results_text
 
 
 @pytest.fixture(scope="module")

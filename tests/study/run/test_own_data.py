@@ -17,7 +17,7 @@ from qipf.study.run.read import open_store
 from qipf.study.run.study_data import Group, StudyData, inputs_of, notes_of, read_npz, some_labelled
 from qipf.study.tables import answer
 from qipf.tasks.collect import collect
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 
 def test_bombs_are_refused_before_they_unpack(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 from qipf.study.run.read import Condition, Predictions
 from qipf.study.tables import answer
 from qipf.study.tables.answer import Answer, Gain, Kept, answers
-from qipf.study.tables.tables import rankings
-from qipf.study.tables.text import answer_text
+from qipf.study.tables.paper_tables import rankings
+from qipf.study.tables.terminal import answer_text
 
 LEVELS = {"default": 0.8, "entropy": 0.75, "max-logit": 0.7}
 

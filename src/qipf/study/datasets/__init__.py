@@ -10,7 +10,7 @@ import torch
 
 from qipf.study.datasets._files import read
 from qipf.study.datasets._sets import SEEN, TESTED, Dataset, curve, digits, regression, two_moons
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 __all__ = ["NAMES", "SEEN", "TESTED", "Dataset", "Split", "curve", "load", "parse_idx", "regression", "two_moons"]
 

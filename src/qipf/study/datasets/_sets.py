@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from qipf._common.optional import require
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 
 @dataclass(frozen=True)

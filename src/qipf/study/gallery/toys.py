@@ -14,7 +14,7 @@ from qipf.study import nets
 from qipf.study.gallery.plate import Table
 from qipf.study.recipes import recipe
 from qipf.training import train
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 PASSES = 100  # of MC dropout, as in the paper
 AUC = "AUC"

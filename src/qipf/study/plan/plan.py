@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from qipf._common.errors import Problem
-from qipf._common.text import parse_toml
+from qipf._common.printing import parse_toml
 from qipf.study.datasets import NAMES
 from qipf.study.nets import NETS
 from qipf.study.plan.methods import (

@@ -12,8 +12,8 @@ from qipf.decisions.comparison import Estimate
 from qipf.pages.charts import Chart, Style, axis, legend
 from qipf.pages.layout import document, render
 from qipf.study.report.source import MISSING, ReportSource
-from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables, scale_title
 from qipf.study.tables.paper import pair_title
+from qipf.study.tables.scale_tables import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables, scale_title
 
 STYLES = [
     Style(colour, dashes, marker=marker)

@@ -28,8 +28,8 @@ from qipf.study.report.picture_view import segmented, thumbnails
 from qipf.study.report.score_view import columns, pair_id, pairs
 from qipf.study.report.source import MISSING, ReportSource, open_source
 from qipf.study.tables.answer import Answer, answers
-from qipf.study.tables.intervals import of_numbers
-from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
+from qipf.study.tables.paper_tables import PaperTable, all_tables, notes_on_fewer_networks
+from qipf.study.tables.scale_tables import of_numbers
 
 LARGEST = 5_000_000
 """Largest size of a page in bytes."""

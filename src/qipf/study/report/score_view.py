@@ -18,7 +18,7 @@ from qipf.study.shifts import SHIFTS
 from qipf.study.tables import paper
 from qipf.study.tables.answer import BASELINE, recommended_columns
 from qipf.study.tables.frame import Frame, column_of, column_order, comparable
-from qipf.study.tables.tables import Mark, mark, rankings
+from qipf.study.tables.paper_tables import Mark, mark, rankings
 
 SHAPES = 7
 """Number of markers in charts."""

@@ -37,7 +37,7 @@ from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.perturb import Perturber
 from qipf.tasks.task import Task
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 BATCH_NORM_INPUTS = 10000
 """Training inputs for the batch-norm statistics of SWAG, computed again for every draw."""

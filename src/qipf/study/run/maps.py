@@ -11,7 +11,7 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.pages.overlays import choose_images, nearest_pixels
 from qipf.tasks.outputs import Outputs
-from qipf.training.split import Split
+from qipf.training.loop import Split
 
 SUFFIX = ".maps"
 """Ending of the file in a score cell."""

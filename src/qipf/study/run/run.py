@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from qipf._common.optional import require, usual_device
+from qipf._common.printing import printable
 from qipf._common.progress import bar
-from qipf._common.text import printable
 from qipf.study.plan.plan import Plan
 from qipf.study.run import graph, verify
 from qipf.study.run.check import check_own

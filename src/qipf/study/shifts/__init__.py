@@ -1,4 +1,4 @@
-"""Shifted inputs: images (`paper`, `corruptions`), text and tables.
+"""Shifted inputs: images (`paper_shifts`, `corruptions`), text and tables.
 
 `apply` accepts all of them by name. The shifts of the paper have an intensity in their own unit, all others a severity
 from 1 to 5.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from qipf.study.shifts import corruptions, paper, table, text
+from qipf.study.shifts import corruptions, paper_shifts, table, text
 from qipf.study.shifts.effects import SEVERITIES
-from qipf.study.shifts.paper import IDENTITY, SHIFTS
+from qipf.study.shifts.paper_shifts import IDENTITY, SHIFTS
 
 __all__ = ["FAMILIES", "IDENTITY", "IMAGES", "SHIFTS", "apply", "corruptions", "table", "text"]
 
@@ -44,7 +44,7 @@ def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
     if name not in FAMILIES:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(FAMILIES)}")
     if name in SHIFTS:
-        return paper.apply(inputs, name, intensity)
+        return paper_shifts.apply(inputs, name, intensity)
     if name in text.SHARES:
         return text.apply(inputs, name, intensity, seed)
     if name in table.AMOUNTS:

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from qipf.study.shifts import effects
 from qipf.study.shifts.effects import ARGUMENTS, Counter, check_severity, jpeg
-from qipf.study.shifts.paper import apply as shift
+from qipf.study.shifts.paper_shifts import apply as shift
 from qipf.tasks.perturbations import check_images, perturb
 
 CORRUPTIONS = tuple(ARGUMENTS["grey"])

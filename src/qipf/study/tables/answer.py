@@ -16,7 +16,7 @@ from qipf.study.tables import paper
 from qipf.study.tables.claims import in_words
 from qipf.study.tables.frame import Frame, column_of, long_frame
 from qipf.study.tables.paired import SHOWN, Paired
-from qipf.study.tables.tables import Ranking, rankings
+from qipf.study.tables.paper_tables import Ranking, rankings
 
 RESAMPLES = 300
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qipf._common.text import printable
+from qipf._common.printing import printable
 from qipf.study.plan.registry import column_title
 from qipf.study.run.read import Bench, Row, open_store
 from qipf.study.tables.answer import BASELINE, Answer, answers, recommended_columns
 from qipf.study.tables.frame import long_frame
-from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, advice, interval_tables, of_numbers
 from qipf.study.tables.paper import pair_title
+from qipf.study.tables.scale_tables import HEADS, MEANING, PROMISE, advice, interval_tables, of_numbers
 
 MOST = 12
 """Methods that are listed, besides the recommended one and the entropy of the softmax."""

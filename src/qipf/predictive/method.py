@@ -14,9 +14,9 @@ from qipf._common import progress as _progress
 from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
 from qipf.predictive._fitting import build
-from qipf.predictive.summary import Summary, Sums
+from qipf.predictive.moments import Summary, Sums
 from qipf.training import device_of
-from qipf.training.split import Split, SplitLike, as_split
+from qipf.training.loop import Split, SplitLike, as_split
 
 Network = Callable[[Tensor], Tensor]
 """One sampled network: inputs -> outputs."""
@@ -53,7 +53,7 @@ class Predictive(ABC):
 
         Args:
             model_or_factory: A network, or a function without arguments that builds a new one.
-            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.training.split.as_split`).
+            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.training.loop.as_split`).
                 Integer targets are classes, floating-point targets belong to a regression.
             seed: The random seed of the fit.
             device: The device to train on; by default that of the network or, for a factory, of the data.
