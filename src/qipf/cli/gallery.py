@@ -14,14 +14,13 @@ from qipf.cli.options import Output
 def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     """Draw the figures of the gallery for light and dark pages, with their data as CSV and a caption.
 
-    NAMES are any of sine, regression, moons, regularisation and corruptions; by default all, which takes a few
-    minutes. Each figure gets its own folder below the output folder.
+    NAMES are sine or corruptions; by default both. Each figure gets its own folder below the output folder.
 
     For example:
 
     ```
     qipf research gallery --output figures
-    qipf research gallery sine moons --output figures
+    qipf research gallery sine --output figures
     QIPF_DATA=~/data qipf research gallery corruptions --dataset mnist -o figures
     ```
 
@@ -44,12 +43,7 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
         raise InputError(f"--output: {output} is a file; give a folder")
     for name in names or tuple(FIGURES):
         module = import_module(f"qipf.study.gallery.{name}")
-        if name == "corruptions":
-            plate = module.plate(dataset)
-        elif name == "sine":
-            plate = module.plate()
-        else:
-            plate = module.plate(progress=not QUIET.get())
+        plate = module.plate(dataset) if name == "corruptions" else module.plate()
         files = plate.write(output, dark=True)
         if not QUIET.get():
             print(f"{files[0].parent}: {', '.join(file.name for file in files)}", file=sys.stderr)

@@ -7,9 +7,6 @@ from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
 
 FIGURES: dict[str, str] = {
     "sine": "the field, the potential and the modes of a sine wave (Fig. 2)",
-    "regression": "four methods on a curve with gaps in its training data (Fig. 3 a-d)",
-    "moons": "four methods on two moons and the plane around them (Fig. 3 e-h)",
-    "regularisation": "the modes of models trained with more and more L2 regularisation (appendix C)",
     "corruptions": "every shift and every common corruption at every intensity (appendix E)",
 }
 """Figures of `qipf research gallery` and what they show."""

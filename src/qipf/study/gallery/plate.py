@@ -154,12 +154,6 @@ def new_figure(width: float, height: float) -> Figure:
     return require("matplotlib.figure", extra="bench").Figure(figsize=(width, height), layout="constrained")
 
 
-def markdown(table: Table) -> str:
-    """Return the table as Markdown."""
-    lines = [table.columns, ["---"] * len(table.columns), *table.rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
-
-
 def write_caption(figure: str, **values: Any) -> str:
     """Return the text of captions/FIGURE.md with its values."""
     text = resources.files("qipf.study.gallery").joinpath("captions", f"{figure}.md").read_text("utf-8")
