@@ -28,7 +28,7 @@ from qipf.study.tables.paired import SMALLEST, Difference, Verdict
 HOLDS, FAILS, OPEN, PARTLY, UNKNOWN = "holds", "does not hold", "undecided", "partly", "not determined"
 WORDS: dict[Verdict, str] = {"yes": HOLDS, "no": FAILS, "undecided": OPEN, "not measured": "not measured"}
 UNMEASURED = (WORDS["not measured"], "")
-NO_MEASUREMENT = "holds, no measurement"
+NO_MEASUREMENT = "holds, unmeasured"
 PARTS = {
     "detection": "error detection",
     "calibration": "calibration and correlation",
@@ -75,7 +75,7 @@ def counts(results: Results) -> str:
     def cell(part: str, word: str) -> str:
         return count(results, word, part)
 
-    return grid("claims", {**PARTS, "": "all"}, {word: word for word in words}, cell)
+    return grid("part", {**PARTS, "": "all"}, {word: word for word in words}, cell)
 
 
 @value("claims")
