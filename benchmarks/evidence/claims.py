@@ -84,7 +84,7 @@ def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, i
 def chance(results: Results, what: str) -> str:
     """Return the number of verdicts, of those that decide, or of those left after Holm's correction."""
     kept, decided, count = surviving(results)
-    return str({"given": count, "decided": decided, "left": len(kept)}[what])
+    return str({"given": count, "decided": decided, "left": len(kept), "expected": round(LEVEL * count)}[what])
 
 
 def _cell(results: Results, metric: str, ours: str, other: str, marks: dict[Verdict, str]) -> str:
