@@ -118,7 +118,8 @@ def on_a_core(results: Results) -> str:
             fitting = f"{found[key]:.2f}" if (key := f"fit_{effort}_in_trainings") in found else NOTHING
             added = (found["wrap, by batch"].get(size, {}).get(scorer, np.nan) for size in ("1", "32", "500", "2000"))
             cells = [NOTHING if np.isnan(one) else f"{one / 100:+.2f}" for one in added]
-            rows.append([f"{paper.NETS[net]}, {scorer}", fitting, *cells])
+            if set(cells) != {NOTHING}:
+                rows.append([f"{paper.NETS[net]}, {scorer}", fitting, *cells])
     heads = ["added passes, one CPU core", "fitting, in trainings", "batch 1", "32", "500", "2,000"]
     return markdown(heads, rows)
 
