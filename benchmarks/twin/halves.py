@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,13 +72,14 @@ def second_network(fresh: nn.Module, how: Recipe, split: Split, seed: int) -> No
     both = torch.cat([split.inputs, split.inputs])
     generator = torch.Generator(both.device).manual_seed(seed)
 
-    def draw() -> None:
+    def draw(*_: Any) -> None:
         for first in range(0, count, CHUNK):
             part = split.inputs[first : first + CHUNK]
             both[count + first :][: len(part)] = draw_images(part, generator)
 
+    draw()
     twice = Split(both, split.targets.repeat(2))
-    train_by(how, fresh, twice, seed, batch_size=2 * how.batch_size, on_start=draw)
+    train_by(how, fresh, twice, seed, batch_size=2 * how.batch_size, on_epoch=draw)
 
 
 class Viewed(nn.Module):

@@ -9,7 +9,7 @@ continues; without the CACHE of a unit, it asks to remove its files from OUT and
 that would not end within `--budget` seconds. `WORK` is the order; results/twin/PROTOCOL.md says what is measured, and
 at its end what is to be done before the run.
 
-With `--smoke` everything is tiny, and the numbers mean nothing: a LeNet takes five minutes on a CPU core.
+With `--smoke` everything is tiny, and the numbers mean nothing: a LeNet takes a minute on a CPU core.
 """
 
 from __future__ import annotations
