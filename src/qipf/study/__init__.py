@@ -1,7 +1,8 @@
-"""The study: everything that measures the library, which imports nothing of it.
+"""Benchmarks of the library, which itself never imports this package.
 
-`plan` describes what is measured, `run` measures it and keeps every result in a store, `tables` summarises a store,
-`report` and `gallery` show it; `datasets`, `nets`, `recipes` and `shifts` serve them. The names below are public::
+`plan` describes a study, `run` carries it out and stores every result, `tables` summarises the results, and `report`
+and `gallery` present them; `datasets`, `nets`, `recipes` and `shifts` provide the ingredients. Import public names from
+this package::
 
     from qipf.study import load_plan, open_store, run_plan, write_report
 """
@@ -38,7 +39,7 @@ __all__ = ["Paired", "claims", "column_title", "comparable", "load_plan", "long_
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: reading a table should not import torch."""
+    """Import a public name on first use, so that reading a table does not import torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'qipf.study' has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")

@@ -1,13 +1,13 @@
-"""The networks of the study, built by name, saved to and loaded from safetensors.
+"""The networks of the study: build them by name, and save and load them as safetensors.
 
 | name | input | description |
 |---|---|---|
 | lenet | images of at least 12x12 | LeNet-5 as the paper's authors built it: tanh, average pooling, 400-120-84-10 |
-| vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense 128, dense 10 |
+| vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense layers 128-10 |
 | resnet18 | images of at least 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
 | small-cnn | images of at least 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
-| mlp-regression | 1 number | 3 hidden layers of 100, one output: the regression example |
-| mlp-moons | 2 numbers | 3 hidden layers of 20, two outputs: the two-moons example |
+| mlp-regression | 1 number | 3 hidden layers of 100 units, one output: the regression example |
+| mlp-moons | 2 numbers | 3 hidden layers of 20 units, two outputs: the two-moons example |
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LeNet(nn.Module):
         self.dense2 = nn.Linear(120, 84)
         self.dense3 = nn.Linear(84, classes)
         for layer in self.children():
-            if isinstance(layer, nn.Conv2d | nn.Linear):  # the defaults of Keras, which the authors kept
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # the Keras defaults, which the authors used
                 nn.init.xavier_uniform_(layer.weight)
                 nn.init.zeros_(layer.bias)  # pyright: ignore[reportArgumentType]
 
@@ -52,7 +52,7 @@ class LeNet(nn.Module):
 
 
 class VGG3(nn.Sequential):
-    """Three VGG blocks (two convolutions with batch-norm, max pooling, dropout) and two dense layers."""
+    """Three VGG blocks (two convolutions with batch normalisation, max pooling, dropout) and two dense layers."""
 
     def __init__(self, classes: int, channels: int, size: int) -> None:
         widths = (32, 64, 128)
@@ -103,7 +103,7 @@ class _Residual(nn.Module):
 
 
 class SmallCNN(nn.Sequential):
-    """Two 3x3 convolutions with 16 and 32 filters, max pooling, dense 64: small enough for the 8x8 digits."""
+    """Two 3x3 convolutions (16 and 32 filters), max pooling and two dense layers: small enough for 8x8 digits."""
 
     def __init__(self, classes: int, channels: int, size: int) -> None:
         first, second = nn.Conv2d(channels, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
@@ -113,7 +113,7 @@ class SmallCNN(nn.Sequential):
 
 
 class MLP(nn.Sequential):
-    """Three hidden layers of the same width with ReLU, for vectors."""
+    """Three hidden ReLU layers of equal width, for vectors."""
 
     def __init__(self, classes: int, channels: int, width: int) -> None:
         layers: list[nn.Module] = []
@@ -157,7 +157,7 @@ def build(
     size: int | None = None,
     seed: int | None = None,
 ) -> nn.Module:
-    """Build a new network; None stands for its default.
+    """Build a new network; None selects the default of the network.
 
     Args:
         name: One of `NETS`.
@@ -172,8 +172,8 @@ def build(
     classes, channels, size = classes or kind.classes, channels or kind.channels, size or kind.size
     if size < kind.smallest:
         raise ValueError(
-            f"{name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}; "
-            "use small-cnn for smaller ones"
+            f"size: {name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}; "
+            "use small-cnn for smaller images"
         )
     if seed is None:
         return kind.make(classes, channels, size)
@@ -183,18 +183,18 @@ def build(
 
 
 def spec_for(name: str, dataset: Any) -> Spec:
-    """Return the `Spec` of a network for a dataset with `train` and `classes`."""
+    """Return the `Spec` of a network that fits a dataset, an object with `train` and `classes`."""
     shape = tuple(dataset.train.inputs.shape[1:])
     if len(shape) == 3 and shape[1] != shape[2]:
         raise ValueError(f"expected square images, got {shape[1]}x{shape[2]}")
     if name in NETS and name.startswith("mlp") != (len(shape) == 1):
         wanted, got = ("vectors", "images") if name.startswith("mlp") else ("images", "vectors")
-        raise ValueError(f"network {name} takes {wanted}, but the dataset has {got} of shape {shape}")
+        raise ValueError(f"network {name}: expected a dataset of {wanted}, got {got} of shape {shape}")
     return Spec(name, dataset.classes, shape[0], shape[1] if len(shape) == 3 else 1)
 
 
 def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Write the weights of a network, its `spec`, and JSON facts `about` it to safetensors."""
+    """Save the weights of a network, its `spec` and the JSON values `about` it as a safetensors file."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}
@@ -202,17 +202,17 @@ def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]:
-    """Return the network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts."""
+    """Return the network that `save` wrote (in eval mode, on the CPU), its `Spec` and the values about it."""
     error_type = require("safetensors", extra="torch").SafetensorError
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no network file {os.fspath(path)}; make one with `qipf research train`")
+        raise FileNotFoundError(f"there is no network file {os.fspath(path)}; create one with `qipf research train`")
     try:
         header, tensors = read_safetensors(path, "pt")
     except error_type as error:
-        raise ValueError(f"{os.fspath(path)} is not a safetensors file, or it is cut short: {error}") from None
+        raise ValueError(f"{os.fspath(path)}: not a safetensors file, or truncated ({error})") from None
     if header.get("format") != _FORMAT:
         raise ValueError(
-            f"{os.fspath(path)} does not hold a network of qipf: format {header.get('format')!r}, expected {_FORMAT!r}"
+            f"{os.fspath(path)}: expected a network file of the format {_FORMAT!r}, got {header.get('format')!r}"
         )
     spec = Spec(**json.loads(header["spec"]))
     net = build(spec.name, classes=spec.classes, channels=spec.channels, size=spec.size, seed=0)

@@ -1,4 +1,4 @@
-"""Datasets by name, as float tensors: images `(N, c, h, w)` in [0, 1], classes as int64."""
+"""Load datasets by name, as tensors: float32 inputs (images of shape `(N, c, h, w)` in [0, 1]) and int64 classes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def load(
 
     Args:
         name: One of `NAMES`; "digits" is bundled with scikit-learn.
-        data: Folder with the files, as `data/mnist/train-images-idx3-ubyte.gz` or without `mnist/`, gzipped or not;
-            None for the folder in the environment variable QIPF_DATA.
-        download: Download files that are neither there nor in the cache.
-        seed: Seed of two-moons and regression.
+        data: Folder that contains the files, gzipped or not, either directly or in a subfolder named after the dataset;
+            None uses the folder in the environment variable QIPF_DATA.
+        download: Download files that are neither in the folder nor in the cache.
+        seed: Random seed of "two-moons" and "regression".
         progress: Show a progress bar while downloading.
 
     Raises:
-        FileNotFoundError: The folder or, without `download`, a file is missing.
-        ValueError: The name is unknown, or a file is not the right one.
+        FileNotFoundError: The folder does not exist, or a file is missing and `download` is False.
+        ValueError: The name is unknown, or the content of a file is wrong.
         OSError: The download failed.
     """
     if name == "digits":
@@ -62,7 +62,7 @@ def load(
 
 
 def parse_idx(data: bytes) -> np.ndarray:
-    """Return the array of an idx file: two zero bytes, type, number of dimensions, dimensions, values."""
+    """Parse an idx file: two zero bytes, data type, number of dimensions, dimensions, values."""
     start = 4 + 4 * data[3]
     shape = tuple(int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4))
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)

@@ -1,4 +1,4 @@
-"""Find, download and check the files of datasets."""
+"""Find, download and verify the files of datasets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from qipf._common.progress import bar
 
 
 class PublishedFile(NamedTuple):
-    """The size and the SHA-256 of a file's raw bytes, because gzip containers differ between mirrors.
-
-    No more bytes than `size` are ever decompressed.
-    """
+    """The size and SHA-256 of a file's decompressed content; gzip containers differ between mirrors."""
 
     size: int
     sha256: str
@@ -38,10 +35,10 @@ _LARGEST_DOWNLOAD = 256 * 2**20
 
 
 def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> dict[str, bytes]:
-    """Return the checked raw bytes of every file of a set, from `folder`, the cache, or the network."""
+    """Return the verified content of every file of a dataset, from `folder`, the cache or the network."""
     if folder is not None and not folder.is_dir():
         raise FileNotFoundError(
-            f"there is no folder {folder}; --data and QIPF_DATA must name the folder with the files"
+            f"data: there is no folder {folder}; set --data or QIPF_DATA to the folder that contains the files"
         )
     contents: dict[str, bytes] = {}
     for file in FILES[name]:
@@ -50,10 +47,10 @@ def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> d
             contents[file] = _check(_raw(path, FILES[name][file].size), name, file, path)
     missing = [file for file in FILES[name] if file not in contents]
     if missing and not download:
-        looked = f"in {folder} or {folder / name}" if folder else "(QIPF_DATA is not set)"
+        looked = f"in {folder} or {folder / name}" if folder else "in the cache, and QIPF_DATA is not set"
         raise FileNotFoundError(
             f"{name}: {', '.join(missing)} not found {looked}; "
-            "put the files there (gzipped or not), or allow the download"
+            "pass a folder that contains the files (--data), or allow the download"
         )
     if missing:
         contents |= _download(name, missing, progress)
@@ -61,7 +58,7 @@ def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> d
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads."""
+    """Return the folder in which downloads are cached."""
     return Path(require("pooch", extra="bench").os_cache("qipf"))
 
 
@@ -77,18 +74,18 @@ def _find(name: str, file: str, folder: Path | None) -> Path | None:
 
 
 def _raw(path: Path, size: int) -> bytes:
-    """Return the decompressed bytes of a file, at most `size` of them."""
+    """Return the decompressed content of a file; raise ValueError if it exceeds `size` bytes."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _capped(file, size, str(path))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: broken or truncated gzip file ({error}); remove it and get it again") from None
+        raise ValueError(f"{path}: broken or truncated gzip file ({error}); delete it and download it again") from None
 
 
 def _capped(file: gzip.GzipFile | IO[bytes], size: int, name: str) -> bytes:
     data = file.read(size + 1)
     if len(data) > size:
-        raise ValueError(f"{name}: larger than the {size} bytes it should have; remove it and get it again")
+        raise ValueError(f"{name}: larger than the {size} bytes expected; delete it and download it again")
     return data
 
 
@@ -104,13 +101,13 @@ def _check(data: bytes, name: str, file: str, path: Path | str) -> bytes:
                 )
     if len(data) < FILES[name][file].size:
         raise ValueError(
-            f"{path}: truncated, {len(data)} of {FILES[name][file].size} bytes; remove it and get it again"
+            f"{path}: truncated, {len(data)} of {FILES[name][file].size} bytes; delete it and download it again"
         )
-    raise ValueError(f"{path}: not the official {file} of {name} (SHA-256 {digest}); remove it and get it again")
+    raise ValueError(f"{path}: not the official {file} of {name} (SHA-256 {digest}); delete it and download it again")
 
 
 def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]:
-    """Download missing files into the cache; a wrong file does not stay there."""
+    """Download the missing files into the cache; files with the wrong content are not kept."""
     target = cache_folder() / name
     target.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
@@ -123,13 +120,13 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
     for file in missing:
         zipped = f"{file}.gz"
         with _fetched(name, zipped, ADDRESSES[name], target, progress) as path:
-            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"{zipped} as downloaded")
+            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"downloaded {zipped}")
             path.replace(target / zipped)
     return contents
 
 
 def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
-    """Return batches read straight from the archive: nothing is unpacked, so no path in it matters."""
+    """Return the wanted files, read directly from the archive: nothing is unpacked, so its paths are harmless."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -137,19 +134,19 @@ def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
                 file = Path(member.name).name
                 if file in wanted and member.isfile():
                     data = _capped(cast("IO[bytes]", tar.extractfile(member)), FILES["cifar10"][file].size, file)
-                    contents[file] = _check(data, "cifar10", file, f"{file} as downloaded")
+                    contents[file] = _check(data, "cifar10", file, f"downloaded {file}")
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{CIFAR_ARCHIVE} as downloaded is broken or truncated ({error}); try again") from None
+        raise ValueError(f"{CIFAR_ARCHIVE}: the download is broken or truncated ({error}); try again") from None
     absent = [file for file in wanted if file not in contents]
     if absent:
-        raise ValueError(f"{CIFAR_ARCHIVE} as downloaded lacks {', '.join(absent)}; try again")
+        raise ValueError(f"{CIFAR_ARCHIVE}: the download lacks {', '.join(absent)}; try again")
     return contents
 
 
 @contextmanager
 def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, progress: bool) -> Iterator[Path]:
-    """Yield a temporary file in the folder `target` with the content of the first address that answers."""
-    temporary = target / f".part-{os.getpid()}-{file}"  # the suffix still says whether it is gzipped
+    """Download `file` from the first address that responds, and yield its temporary path in the folder `target`."""
+    temporary = target / f".part-{os.getpid()}-{file}"  # keeps the suffix, which marks gzipped files
     problems = []
     try:
         for address in addresses:
@@ -159,7 +156,7 @@ def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, pro
             except OSError as error:  # the base class of the errors of requests
                 problems.append(f"{address}{file}: {error}")
         else:
-            advice = f"Get {file} yourself, put it into DIR/{name} and pass --data DIR (or set QIPF_DATA)"
+            advice = f"Download {file} yourself to DIR/{name} and pass --data DIR (or set QIPF_DATA)"
             raise OSError(f"{name}: the download failed. {advice}. " + "; ".join(problems))
         yield temporary
     finally:
@@ -167,7 +164,7 @@ def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, pro
 
 
 def _save(address: str, path: Path, progress: bool) -> None:
-    """Download a file; raise ValueError if it has more than `_LARGEST_DOWNLOAD` bytes."""
+    """Download a file; raise ValueError if it is larger than `_LARGEST_DOWNLOAD` bytes."""
     get = require("requests", extra="bench").get
     with bar(progress) as shown, get(address, stream=True, timeout=60) as answer, path.open("wb") as file:
         answer.raise_for_status()
@@ -176,6 +173,8 @@ def _save(address: str, path: Path, progress: bool) -> None:
         for block in answer.iter_content(2**18):
             received += len(block)
             if max(received, announced) > _LARGEST_DOWNLOAD:
-                raise ValueError(f"{address}: {max(received, announced)} bytes, more than any of these files has")
+                raise ValueError(
+                    f"{address}: expected at most {_LARGEST_DOWNLOAD} bytes, got {max(received, announced)}"
+                )
             file.write(block)
             shown.update(task, completed=received)

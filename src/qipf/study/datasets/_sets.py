@@ -1,4 +1,4 @@
-"""Drawn and bundled datasets."""
+"""Generated and bundled datasets."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ class Dataset:
     classes: int
     """Number of classes; 1 for regression."""
     held_out: Split | None = None
-    """Inputs that no network was trained on, of a user's file that has them."""
+    """Inputs that no network was trained on, if the user's file contains them."""
 
 
 SEEN = ((-1.2, 0.1), (0.7, 1.0))
-"""Regions with training data of the regression example, from the authors' program; the paper only draws them."""
+"""Regions of the regression example that contain training data, from the authors' program; the paper only shows them
+in a figure.
+"""
 SHARE = 80 / 110
-"""Share of the pairs that the authors' program draws from the first region."""
+"""Fraction of the training pairs that the authors' program draws from the first region."""
 TESTED = (-2.5, 2.0)
-"""Test range of the regression example in the authors' program; the paper's text says [-2, 2.5]."""
+"""Test range of the regression example in the authors' program; the paper's text gives [-2, 2.5]."""
 
 
 def digits() -> Dataset:
-    """Return the 1,797 8x8 digits of scikit-learn in [0, 1]; a fixed third of every class is the test set."""
+    """Return the 1,797 8x8 digits of scikit-learn, scaled to [0, 1]; a fixed third of every class is the test set."""
     bundled = require("sklearn.datasets", extra="torch").load_digits()
     images = torch.from_numpy(bundled.images / 16.0).float()[:, None]
     labels = torch.from_numpy(bundled.target).long()
@@ -49,7 +51,8 @@ def digits() -> Dataset:
 def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
     """Draw points on two interleaving half circles of radius 1, with normal noise on both coordinates.
 
-    The upper moon (class 0) is `(cos t, sin t)`, the lower `(1 - cos t, 1/2 - sin t)`, with t uniform on (0, pi).
+    The upper moon (class 0) is `(cos t, sin t)`, and the lower one is `(1 - cos t, 1/2 - sin t)`, with t uniform on
+    (0, pi).
     """
     generator = np.random.default_rng(seed)
     labels = generator.permutation(np.arange(count) % 2)
@@ -61,9 +64,10 @@ def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
 
 
 def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split:
-    """Draw pairs of `y = x + sin(4 (x + e)) + sin(13 (x + e))`, e ~ N(0, noise^2).
+    """Draw pairs (x, y) with `y = x + sin(4 (x + e)) + sin(13 (x + e))` and e ~ N(0, noise^2).
 
-    x is uniform within the regions `SEEN`, the first with `SHARE` of the pairs. Inputs are `(count, 1)`.
+    x is uniform within each region of `SEEN`; the first region receives the fraction `SHARE` of the pairs. The inputs
+    have shape `(count, 1)`.
     """
     generator = np.random.default_rng(seed)
     first = round(SHARE * count)
@@ -73,5 +77,5 @@ def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split
 
 
 def curve(x: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray:
-    """Return `x + sin(4 (x + e)) + sin(13 (x + e))` for noise e."""
+    """Return `x + sin(4 (x + e)) + sin(13 (x + e))`, in which e is the noise."""
     return x + np.sin(4 * (x + noise)) + np.sin(13 * (x + noise))

@@ -1,6 +1,6 @@
-"""The paper's illustrations: computed, drawn, and captioned with their numbers.
+"""Compute, draw and caption the paper's illustrations.
 
-Each figure has a module with a function `plate(...)` that returns a `Plate`.
+The module of each figure has a function `plate(...)` that returns a `Plate`.
 """
 
 from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
@@ -9,6 +9,6 @@ FIGURES: dict[str, str] = {
     "sine": "the field, the potential and the modes of a sine wave (Fig. 2)",
     "corruptions": "every shift and every common corruption at every intensity (appendix E)",
 }
-"""Figures of `qipf research gallery` and what they show."""
+"""Figures of `qipf research gallery`, with descriptions."""
 
 __all__ = ["DARK", "FIGURES", "LIGHT", "Palette", "Plate"]

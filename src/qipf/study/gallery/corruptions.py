@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNITS = {"rotation": "°", "shear": "°", "brightness": "", "zoom": "×", "shift": ""}
-COUNT = 1000  # images over which changes are averaged, at most
+COUNT = 1000  # maximum number of images over which changes are averaged
 
 
 def plate(dataset: str = "digits") -> Plate:
-    """Draw one test image under every shift and corruption, and measure the change of the test set."""
+    """Draw one test image under every shift and corruption, and average the changes over up to `COUNT` test images."""
     images = datasets.load(dataset, download=False).test.inputs
     if images.ndim != 4:
-        raise ValueError(f"corruptions: {dataset} has no images; choose for instance digits, mnist or cifar10")
+        raise ValueError(f"dataset: {dataset} has no images; choose digits, mnist or cifar10, for example")
     images = images[:COUNT]
     rows = []
     for name, intensities in shifts.IMAGES.items():
@@ -37,7 +37,7 @@ def plate(dataset: str = "digits") -> Plate:
 
 
 def draw(image: Tensor, palette: Palette) -> Figure:
-    """Draw the shifts at ten intensities, and below the corruptions at five severities, two families per row."""
+    """Draw one shift per row at ten intensities and, below, two corruptions per row at five severities."""
     figure = new_figure(10.0, 7.6)
     parts: Any = figure.subfigures(2, 1, height_ratios=[5.4, 8.6])
     upper, lower = parts
@@ -51,7 +51,7 @@ def draw(image: Tensor, palette: Palette) -> Figure:
 
 
 def _strips(figure: Any, image: Tensor, rows: list[list[str]], palette: Palette) -> None:
-    """Draw one row of pictures per list of families: the original, then the intensities of each family."""
+    """Draw one row of images per list of families: the original, then each family at its intensities."""
     widths = [1.6, 1.0] + [1.0] * 10 if len(rows[0]) == 1 else [1.6, 1.0] + [1.0] * 5 + [1.6] + [1.0] * 5
     axes = figure.subplots(len(rows), len(widths), width_ratios=widths, squeeze=False)
     for line, families in zip(axes, rows, strict=True):
@@ -83,7 +83,7 @@ def _kind(name: str) -> str:
 
 
 def caption(dataset: str, count: int, table: Table) -> str:
-    """Describe the figure, with the largest changes."""
+    """Describe the figure and the largest change by each family."""
     most: dict[str, tuple[float, float]] = {}
     for name, _, intensity, change, _ in table.rows:
         if change >= most.get(name, (0.0, 0.0))[1]:

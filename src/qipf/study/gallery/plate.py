@@ -1,4 +1,4 @@
-"""A figure of the gallery: palette, drawing, numbers and caption."""
+"""A figure of the gallery, with its colours, numbers and caption."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of a page; `series` are those of Okabe and Ito, adjusted to the background."""
+    """Colours of a figure; `series` is the palette of Okabe and Ito, adjusted to the background."""
 
     name: str
     paper: str
     ink: str
     muted: str
     unseen: str
-    """Shade of regions without training data."""
+    """Fill colour of regions without training data."""
     series: tuple[str, ...]
     colour_map: str = "cividis"
 
     def rc(self) -> dict[str, Any]:
-        """Return settings for `matplotlib.rc_context`."""
+        """Return the settings for `matplotlib.rc_context`."""
         return {
             "figure.facecolor": self.paper,
             "savefig.facecolor": self.paper,
@@ -49,13 +49,13 @@ class Palette:
             "ytick.color": self.ink,
             "xtick.labelsize": 8,
             "ytick.labelsize": 8,
-            "figure.constrained_layout.w_pad": 0.1,  # inches; nothing touches the edge
+            "figure.constrained_layout.w_pad": 0.1,  # inches; keeps everything off the edge
             "figure.constrained_layout.h_pad": 0.08,
             "legend.frameon": False,
             "legend.fontsize": 8,
             "lines.linewidth": 1.6,
             "font.family": "DejaVu Sans",
-            "svg.hashsalt": "qipf",  # the same figure gives the same file
+            "svg.hashsalt": "qipf",  # makes SVG files reproducible
         }
 
 
@@ -81,7 +81,7 @@ RESOLUTION = 120  # dots per inch of the PNG files
 
 
 class Table(NamedTuple):
-    """Numbers behind a figure."""
+    """The numbers shown in a figure."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -94,13 +94,13 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Plate:
-    """A figure for light and dark pages.
+    """A figure for light and dark pages, with its numbers and caption.
 
     Attributes:
-        name: Name of the files.
-        draw: Draws the figure in the colours of a palette.
-        tables: Numbers behind it by name; "" is named like the figure.
-        caption: What it shows, and how it differs from the paper's description; Markdown.
+        name: Name of the figure and its files.
+        draw: Function that draws the figure in the colours of a palette.
+        tables: The numbers in the figure, keyed by a suffix of the file name, which may be empty.
+        caption: A description of the figure and its differences from the paper, in Markdown.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Plate:
     caption: str
 
     def write(self, folder: Path, *, dark: bool = False) -> list[Path]:
-        """Write figure, numbers and caption to a folder below `folder`, and return the files."""
+        """Write the figure, its numbers and its caption to `folder / name`, and return the paths of the files."""
         place = folder / self.name
         place.mkdir(parents=True, exist_ok=True)
         files = []
@@ -126,7 +126,7 @@ class Plate:
         return files
 
     def images(self, palette: Palette = LIGHT) -> dict[str, bytes]:
-        """Return the figure as SVG and PNG."""
+        """Return the figure as SVG and PNG, keyed by file extension."""
         matplotlib = require("matplotlib", extra="bench")
         images = {}
         with matplotlib.rc_context(palette.rc()):
@@ -140,7 +140,7 @@ class Plate:
 
 
 def _fewer_colours(png: bytes) -> bytes:
-    """Reduce a picture to 256 colours: a third of the size, without a visible difference."""
+    """Reduce an image to 256 colours: a third of the size, without a visible difference."""
     image = require("PIL.Image", extra="bench")
     smaller = io.BytesIO()
     image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=image.Dither.NONE).save(
@@ -150,11 +150,11 @@ def _fewer_colours(png: bytes) -> bytes:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure with a constrained layout, without a window or global state."""
+    """Return an empty figure with a constrained layout that uses neither a window nor global state."""
     return require("matplotlib.figure", extra="bench").Figure(figsize=(width, height), layout="constrained")
 
 
 def write_caption(figure: str, **values: Any) -> str:
-    """Return the text of captions/FIGURE.md with its values."""
+    """Return the caption in captions/FIGURE.md with its values filled in."""
     text = resources.files("qipf.study.gallery").joinpath("captions", f"{figure}.md").read_text("utf-8")
     return text.strip().format(**values)

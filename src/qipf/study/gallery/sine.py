@@ -1,8 +1,8 @@
-"""Fig. 2: field, potential and modes of a sine wave, by the exact operator and as in the authors' script.
+"""Fig. 2: the field, the potential and the modes of a sine wave, with the exact operator and as in the authors' script.
 
-The script (`sine_test.py`) takes 1,000 samples of ten periods and does not standardise them. Unlike the authors' main
-program it divides sums over the samples by the 600 evaluation points, omits the factorials of the Hermite polynomials,
-and takes minima over two standard deviations.
+The script (`sine_test.py`) takes 1,000 samples over ten periods and does not standardise them. Unlike the authors' main
+program, it divides sums over the samples by the number of evaluation points (600), omits the factorials of the Hermite
+polynomials, and takes minima over two standard deviations.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ ORDERS = (2, 4, 6, 8)
 BANDWIDTH = 0.5
 SAMPLES = 1000
 PERIODS = 10
-PLACES = 600  # of the script, from -3 to 3
-HIGHEST = 14  # order of the script's polynomials
-RADIUS = 0.2  # neighbourhood of the exact modes
+PLACES = 600  # evaluation points of the script, from -3 to 3
+HIGHEST = 14  # highest order of the script's polynomials
+RADIUS = 0.2  # of the neighbourhood over which the exact modes take minima
 
 
 @dataclass(frozen=True)
 class Sine:
-    """Everything in Fig. 2, at the points `y`.
+    """The data of Fig. 2 at the points `y`.
 
     Attributes:
-        ipf: psi, the information potential field.
-        qipf: The undecomposed potential V_0 less its minimum.
+        ipf: The information potential field psi.
+        qipf: The undecomposed potential V_0 minus its minimum.
         raw: The raw potentials V_k, one column per order.
         exact: The modes, one column per order.
         script: The modes of the authors' script.
-        zeros: For each order, the points with H_k(phi(y)) = 0.
-        script_zeros: The same for the field of the script, larger by `SAMPLES / PLACES`.
+        zeros: For each order, the points at which H_k(phi(y)) = 0.
+        script_zeros: The same for the field of the script, which is larger by a factor of `SAMPLES / PLACES`.
     """
 
     y: np.ndarray
@@ -54,7 +54,7 @@ class Sine:
 
     @property
     def peaks(self) -> np.ndarray:
-        """The maxima of the field."""
+        """The points at which the field has a local maximum."""
         inside = (self.ipf[1:-1] > self.ipf[:-2]) & (self.ipf[1:-1] >= self.ipf[2:])
         return self.y[1:-1][inside]
 
@@ -80,7 +80,7 @@ def compute(points: int = 1201) -> Sine:
 
 
 def _script_modes(field: Field, y: np.ndarray, scale: float, radius: float) -> np.ndarray:
-    """Return the modes of the authors' script: second differences of |H_k / k!| along k, over |H_k / k!|."""
+    """Return the modes of the authors' script: second differences of |H_k / k!| along k, divided by |H_k / k!|."""
     phi = np.sqrt(scale * np.stack([field(y - radius), field(y), field(y + radius)]))
     hermite = [
         np.polynomial.hermite.hermval(phi, [0.0] * order + [1.0]) / factorial(order) for order in range(1, HIGHEST + 1)
@@ -101,7 +101,7 @@ def plate() -> Plate:
 
 
 def draw(wave: Sine, palette: Palette) -> Figure:
-    """Draw field, potential and zeros of the Hermite polynomials above, and the modes by both methods below."""
+    """Draw the field, the potential and the zeros of the Hermite polynomials, with the modes of both methods below."""
     figure = new_figure(9.0, 6.0)
     panels = figure.subplots(2, 2, sharex=True, gridspec_kw={"height_ratios": [1, 1.2]})
     _draw_field(panels[0, 0], wave, palette)
@@ -153,14 +153,14 @@ def _draw_zeros(axes: Any, wave: Sine, palette: Palette) -> None:
     for number, order in enumerate(ORDERS):
         root = _roots(order)[0]
         axes.axhline(root, color=palette.series[number], lw=0.8, ls=(0, (2, 2)))
-        lowest = order == max(ORDERS)  # below its line, where the one above is close
+        lowest = order == max(ORDERS)  # the lowest label goes below its line, because the next line is close
         axes.text(-2.95, root + (-0.008 if lowest else 0.008), f"$H_{order}=0$", color=palette.series[number],
                   fontsize=7.5, va="top" if lowest else "bottom")  # fmt: skip
         axes.plot(wave.zeros[number], np.full(len(wave.zeros[number]), root), "o", ms=5, color=palette.series[number])
 
 
 def caption(wave: Sine) -> str:
-    """Describe the figure, and which parts of the paper's description do not hold."""
+    """Describe the figure and the parts of the paper's description that do not hold."""
     peak, highest = float(np.abs(wave.peaks).max()), float(wave.ipf.max())
     half = wave.y >= 0
     tops = wave.y[half][np.abs(wave.raw[half]).argmax(axis=0)]
@@ -179,7 +179,7 @@ def caption(wave: Sine) -> str:
 
 
 def _crossings(y: np.ndarray, phi: np.ndarray, order: int) -> np.ndarray:
-    """Return the points with H_order(phi(y)) = 0, by linear interpolation."""
+    """Return the points at which H_order(phi(y)) = 0, by linear interpolation."""
     found: list[float] = []
     for root in _roots(order):
         apart = phi - root
@@ -189,6 +189,6 @@ def _crossings(y: np.ndarray, phi: np.ndarray, order: int) -> np.ndarray:
 
 
 def _roots(order: int) -> np.ndarray:
-    """Return the positive zeros of H_order, the smallest first."""
+    """Return the positive zeros of H_order in ascending order."""
     roots = np.polynomial.hermite.hermroots([0] * order + [1])
     return np.sort(roots[roots > 0])

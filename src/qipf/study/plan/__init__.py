@@ -1,1 +1,1 @@
-"""Plans in TOML, checked before anything runs, and the registry of methods."""
+"""Plans in TOML, which are checked before anything runs, and the registry of methods."""

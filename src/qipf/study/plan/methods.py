@@ -1,4 +1,4 @@
-"""The methods and tasks that a plan can name, what fits each, and errors that name the key."""
+"""Check the methods and the tasks of a plan, and raise errors that name the key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ else:
     msgspec = require("msgspec", extra="bench")
 
 WORDS = {"int": "an integer", "str": "a string", "float": "a number", "array": "a list", "object": "a table"}
-"""Names of types in messages, by those of msgspec."""
+"""Names of types in messages, keyed by the names in msgspec."""
 
 
 class PlanError(ValueError):
@@ -35,14 +35,15 @@ class PlanError(ValueError):
 
 
 class UnknownPlanError(PlanError):
-    """There is neither a shipped plan of that name nor such a file."""
+    """The plan is neither the name of a shipped plan nor a file."""
 
 
 def decoded(values: Any, kind: Any, where: str = "") -> Any:
-    """Convert the values of a TOML table or key to `kind`, a struct, a list or a simple type.
+    """Convert the values of a TOML table or key to `kind`: a struct, a list or a simple type.
 
     Raises:
-        PlanError: A value has another type or is out of range, or a key is unknown; `where` begins its name.
+        PlanError: A value has the wrong type or is out of range, or a key is unknown; the message names the key, which
+            begins with `where`.
     """
     if isinstance(values, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         check_keys(values, kind.__struct_fields__, where or "the plan")
@@ -60,7 +61,7 @@ def decoded(values: Any, kind: Any, where: str = "") -> Any:
 
 
 def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Raise PlanError for an unknown key and suggest the nearest known one."""
+    """Raise PlanError for an unknown key and suggest the most similar known key."""
     known = list(known)
     for key in values:
         if key not in known:
@@ -68,14 +69,14 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return 'did you mean X?' for a similar name, otherwise the list of known names."""
+    """Return "did you mean X?" if a known name is similar, otherwise the list of known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
 
 
 def existing(name: str, folder: Path | None, where: str) -> str:
-    """Return the absolute path of a file named relative to the folder of the plan."""
+    """Return the absolute path of a file whose name is relative to the folder of the plan."""
     path = ((folder or Path()) / name).resolve()
     if not path.is_file():
         raise PlanError(f"{where}: there is no file {path}")
@@ -83,20 +84,20 @@ def existing(name: str, folder: Path | None, where: str) -> str:
 
 
 ALIASES = {"qipf": "weight-qipf"}
-"""Names in plans that differ from those of scorers."""
+"""Names in plans that differ from the names of the scorers."""
 
 MODEL_FILES = (".pt2", ".h5", ".onnx")
-"""Endings of files that hold a whole network."""
+"""Suffixes of files that contain a whole network."""
 ONE_PASS_FILES = (".pt2", ".onnx")
-"""Those whose network cannot be changed, so that methods of several passes are refused."""
+"""Suffixes of files whose network cannot be changed, so methods of several passes are refused."""
 TOKEN_SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
-"""Scores of tokens, which need only a summary of the logits."""
+"""Scores available for tokens, which need only a summary of the logits."""
 FIT_ON = ("reference", "held-out", "perturbed")
-"""Training inputs; inputs that no network saw; training inputs and perturbed copies."""
+"""Training inputs; inputs that no network was trained on; training inputs and their perturbed copies."""
 
 
 def parameters(kind: str) -> list[str]:
-    """Return the keys that a plan may set for a method."""
+    """Return the keys that a plan can set for a method."""
     fixed = {"ensemble": ["members"], "scores": ["file"], "default": ["effort", "features"], ONE_WIDTH: []}
     if kind in fixed:
         return fixed[kind]
@@ -111,15 +112,15 @@ def parameters(kind: str) -> list[str]:
 def check_method(
     kind: str, params: Mapping[str, Any], where: str, model: str | None, pool: int, folder: Path | None
 ) -> dict[str, Any]:
-    """Return the parameters of a method with absolute paths.
+    """Check the parameters of a method, and return them with absolute paths.
 
     Raises:
-        PlanError: A parameter is wrong, or the method does not work with this model.
+        PlanError: A parameter is invalid, or the method does not work with this model.
     """
     if model is not None and (kind in FROM_SCRATCH or (is_many(kind) and model.endswith(ONE_PASS_FILES))):
         fixed = model.endswith(ONE_PASS_FILES)
         what = f"a {Path(model).suffix} file" if fixed else "your own model, which is not trained"
-        raise PlanError(f"{where}: does not work with {what}; leave it out for {model}")
+        raise PlanError(f"{where}: does not work with {what}; remove it for {model}")
     if kind == "scores":
         file = params.get("file", "")
         return {**params, "file": existing(file if isinstance(file, str) else repr(file), folder, f"{where}.file")}
@@ -128,7 +129,7 @@ def check_method(
         if not isinstance(members, int) or isinstance(members, bool) or members < 2:
             raise PlanError(f"{where}.members: expected an integer >= 2, got {members!r}")
         if pool and members > pool:
-            raise PlanError(f"{where}.members: {members} members do not fit in a pool of {pool}")
+            raise PlanError(f"{where}.members: expected at most {pool}, the size of the pool, got {members}")
     elif kind == "default":
         effort = params.get("effort", "standard")
         if effort not in EFFORTS:
@@ -149,12 +150,12 @@ def is_many(kind: str) -> bool:
 
 
 def is_fitted_passes(kind: str) -> bool:
-    """Return True for a fitted method of several passes; an ensemble is put together from trained networks."""
+    """Return True for a method of several passes that is fitted; an ensemble consists of trained networks instead."""
     return kind != "ensemble" and is_many(kind)
 
 
 def _class(kind: str) -> Any:
-    """Return the class of a method of several passes, or of a scorer."""
+    """Return the class of a scorer or of a method of several passes."""
     from qipf.predictive import METHODS
     from qipf.scores import SCORERS
 
@@ -170,9 +171,9 @@ def build(kind: str, params: Mapping[str, Any]) -> Any:
 
 
 def fit_on(kind: str, params: Mapping[str, Any]) -> str:
-    """Return what a scorer is fitted on, one of `FIT_ON`.
+    """Return the inputs on which a scorer is fitted, one of `FIT_ON`.
 
-    Scorers that learn from errors need held-out inputs: a network makes few errors on its training data.
+    Scorers that learn from errors need held-out inputs, because a network makes few errors on its training data.
     """
     chosen = params.get("fit_on")
     if chosen or kind == "default":
@@ -202,9 +203,9 @@ PREDICTS: dict[str, Task] = {
 }
 """Tasks that a plan can name."""
 SCALES = (ONE_WIDTH, "residual-scale")
-"""Methods for numbers: intervals of one width, and scales of the prediction."""
+"""Methods for numbers: intervals of constant width, and a scale for every prediction."""
 COVERAGE = 0.9
-"""Coverage of intervals unless the plan sets it."""
+"""Default coverage of intervals."""
 MOVING = ("rotation", "shear", "zoom", "shift", "scale")
 """Shifts that move pixels away from their labels."""
 
@@ -217,40 +218,40 @@ def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
         if problem:
             raise PlanError(f"methods.{method.name}{problem}")
     if coverage is not None and task != "numbers":
-        raise PlanError(f"{where}.coverage: is for intervals around numbers; leave it out for {task}")
+        raise PlanError(f"{where}.coverage: only for predicts = 'numbers'; remove it for {task}")
     if task == "classes":
         return
     if pair.model is None or not pair.dataset.endswith(".npz"):
         raise PlanError(f"{where}.predicts: {task} need your own `model`, and an .npz file as `dataset`")
     if pair.out_of_distribution:
-        raise PlanError(f"{where}.out_of_distribution: is for classes; leave it out for {task}")
+        raise PlanError(f"{where}.out_of_distribution: only for predicts = 'classes'; remove it for {task}")
     if task == "numbers" and len(pair.seeds) > 1:
-        raise PlanError(f"{where}.seeds: expected one for numbers, because your own model is one network")
+        raise PlanError(f"{where}.seeds: expected one seed for numbers, because your own model is a single network")
     for name in pair.shifts:
         moves = (task == "pixels" and name in MOVING) or (kind.name == "tokens" and name == "word-drops")
         if moves and name not in pair.shifted:
-            raise PlanError(f"{where}.shifts: {name} moves {task} away from their labels; give files in `shifted`")
+            raise PlanError(f"{where}.shifts: {name} moves {task} away from their labels; name files in `shifted`")
 
 
 def _misfit(task: str, name: str, kind: str, params: Mapping[str, Any]) -> str:
-    """Return why a method does not fit a task, continuing "methods.NAME"; empty if it does."""
+    """Return the end of a message that begins with "methods.NAME", or "" if the method fits the task."""
     fit_on = params.get("fit_on", "reference")
     if task == "numbers":
         if kind not in SCALES:
-            return f": {kind} is not for numbers; there are {', '.join(SCALES)}"
+            return f": {kind} does not work for numbers; choose one of {', '.join(SCALES)}"
         if name == ONE_WIDTH != kind:
-            return ": this name is taken by intervals of one width; choose another one"
+            return f": this name is reserved for the method {ONE_WIDTH}; choose another name"
         if fit_on != "reference":
             return ".fit_on: expected reference for numbers, because intervals are learned from the held-out inputs"
     elif kind in SCALES:
-        return f': {kind} is for numbers; leave it out, or set predicts = "numbers" for a regression'
+        return f': {kind} works only for numbers; remove it, or set predicts = "numbers" for a regression'
     elif task != "classes":
         if KINDS[kind].passes != "one":
-            return f": is for one prediction per input; leave it out for {task}"
+            return f": works only for one prediction per input; remove it for {task}"
         if PREDICTS[task].name == "tokens" and kind not in ("default", *TOKEN_SCORES):
-            return f": {kind} is not for tokens; there are {', '.join(('default', *TOKEN_SCORES))}"
+            return f": {kind} does not work for tokens; choose one of {', '.join(('default', *TOKEN_SCORES))}"
         if fit_on == "perturbed":
             return f".fit_on: expected reference or held-out for {task}"
         if kind == "default" and "effort" in params:
-            return f".effort: is for one prediction per input; leave it out for {task}"
+            return f".effort: works only for one prediction per input; remove it for {task}"
     return ""

@@ -1,7 +1,7 @@
-"""The plan of a study: a TOML file that is checked key by key before anything runs.
+"""The plan of a study: a TOML file in which every key is checked before anything runs.
 
-A plan has settings that hold for all its pairs, `[[pairs]]` of a dataset and a network (each may override any setting),
-and `[methods.NAME]` tables. A parameter of a method that depends on the network is a table with one entry per network::
+A plan contains settings for all its pairs, `[[pairs]]` of a dataset and a network (each pair may override any setting),
+and `[methods.NAME]` tables. A method parameter that depends on the network is a table with one entry per network::
 
     name = "mine"
     seeds = [0, 1, 2]
@@ -18,7 +18,7 @@ and `[methods.NAME]` tables. A parameter of a method that depends on the network
     rate = { lenet = 0.1, default = 0.2 }
 
     [methods.svi]
-    seeds = [0]                         # an expensive method, on some of the base networks only
+    seeds = [0]                         # run an expensive method on some of the base networks only
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DATASETS = tuple(name for name in NAMES if name != "regression")
 """Datasets that a plan can name; a regression needs the user's own model and data."""
 NETWORKS = tuple(name for name in NETS if name != "mlp-regression")
 TAKEN = ("clean", "held-out", "none", "perturbed", "reference", *FAMILIES)
-"""Names that groups of inputs already have."""
+"""Names that already denote groups of inputs."""
 COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -68,7 +68,7 @@ Some = msgspec.Meta(min_length=1)
 
 
 class Settings(msgspec.Struct, kw_only=True):
-    """Settings of a plan, which hold for all its pairs, or of a pair."""
+    """Settings of a pair, or of a plan for all its pairs."""
 
     train: dict[str, Any] = msgspec.field(default_factory=dict)
     seeds: Annotated[list[Natural], Some] = msgspec.field(default_factory=lambda: [0])
@@ -97,7 +97,7 @@ class PairTable(Settings, kw_only=True):
 
 
 class PlanTable(Settings, kw_only=True):
-    """A TOML file."""
+    """The content of a TOML file."""
 
     name: str = ""
     description: str = ""
@@ -111,10 +111,10 @@ class Method:
     """One method of a pair.
 
     Attributes:
-        name: Name in the tables.
-        kind: Name in `qipf.study.plan.registry.KINDS`.
+        name: Name of the method in tables.
+        kind: A key of `qipf.study.plan.registry.KINDS`.
         params: Parameters for the network of the pair.
-        seeds: Base networks that it is measured on; None for all.
+        seeds: Seeds of the base networks on which the method is measured; None for all.
     """
 
     name: str
@@ -134,25 +134,25 @@ class Pair:
     Attributes:
         dataset: A name in `qipf.study.datasets.NAMES`, or an .npz file.
         net: A name in `qipf.study.nets.NETS`, or the name of the user's own model in tables.
-        model: The user's own model (a file of `MODEL_FILES` or `module:callable`), or None.
+        model: The user's own model (`module:callable`, or a file with a suffix in `MODEL_FILES`), or None.
         weights: A safetensors file for `module:callable`, or None.
-        train: The recipe of the pair (`qipf.study.recipes`) with the changes of the plan.
-        seeds: Base networks; with a pool, its members of these numbers.
+        train: The recipe of the pair (`qipf.study.recipes`) with the changes made by the plan.
+        seeds: Seeds of the base networks; with a pool, the indices of its members.
         pool: Number of trained networks that base models and ensembles share.
-        shifts: Intensities by shift.
-        severity: Position in the documented grid (1 to 10) of each intensity.
-        test_size: Number of evaluated test inputs, from the first (0: all).
-        multi_pass_size: Number of these for methods of several passes, a random draw per dataset (0: all). Methods are
-            compared on it.
-        reference_size: Number of training inputs that scorers are fitted on (0: all).
-        calibration_size: Number of held-out inputs for calibration, which no network sees: from the training data or,
-            for a model trained elsewhere, from the test data. Unused if the file has x_held_out.
-        bootstrap: Resamples for intervals (0: none).
-        out_of_distribution: Datasets whose inputs should get high uncertainty.
-        methods: What is compared.
-        shifted: The user's own shifted files by name, one per severity; the names are also in `shifts`.
+        shifts: Intensities of each shift, keyed by its name.
+        severity: Position of each intensity in the documented grid (1 to 10), keyed by the name of the shift.
+        test_size: Number of test inputs to evaluate, starting with the first (0: all).
+        multi_pass_size: Number of these inputs for methods of several passes, drawn at random once per dataset
+            (0: all). All methods are compared on these inputs.
+        reference_size: Number of training inputs on which scorers are fitted (0: all).
+        calibration_size: Number of held-out inputs for calibration. They are not used for training, and come from the
+            training data or, for a model trained elsewhere, from the test data. Unused if the file has x_held_out.
+        bootstrap: Number of bootstrap resamples for intervals (0: no intervals).
+        out_of_distribution: Datasets whose inputs should receive a high uncertainty.
+        methods: The methods to compare.
+        shifted: The user's own shifted files, one per severity, keyed by name; the names are also in `shifts`.
         predicts: Task of the user's model, a name in `qipf.study.plan.methods.PREDICTS`.
-        coverage: Probability that an interval of a regression promises.
+        coverage: Probability with which an interval of a regression should contain the target.
     """
 
     dataset: str
@@ -177,16 +177,16 @@ class Pair:
 
     @property
     def dataset_name(self) -> str:
-        """Name of the dataset in tables: a file's name without folder and suffix."""
+        """Name of the dataset in tables; for a file, its name without folder and suffix."""
         return Path(self.dataset).stem if self.dataset.endswith(".npz") else self.dataset
 
     @property
     def name(self) -> str:
-        """The pair as "dataset/net"."""
+        """Name of the pair, "dataset/net"."""
         return f"{self.dataset_name}/{self.net}"
 
     def grid(self, group: str) -> tuple[float, ...]:
-        """Return the intensities of a shift; one for inputs that are not shifted."""
+        """Return the intensities of a shift; for inputs that are not shifted, a single 0."""
         return self.shifts.get(group, (0.0,))
 
     def condition(self, group: str, place: int) -> tuple[float, int]:
@@ -203,7 +203,7 @@ class Plan:
     pairs: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
-        """Check the name, which becomes the folder "bench-NAME"."""
+        """Check the name, which becomes part of the folder name "bench-NAME"."""
         name = self.name
         fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\")
         if not fine or name[:1] in ("", ".", "-") or len(name) > 100:
@@ -213,7 +213,7 @@ class Plan:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """Return JSON values with all settings resolved."""
+        """Return the plan as JSON values, with all settings resolved."""
         return asdict(self)
 
     @staticmethod
@@ -223,7 +223,7 @@ class Plan:
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the names of the plans of the package."""
+    """Return the names of the plans in the package."""
     files = resources.files("qipf.study.plan.plans").iterdir()
     return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
 
@@ -233,7 +233,7 @@ def load(plan: str | Path) -> Plan:
 
     Raises:
         UnknownPlanError: There is no such plan.
-        PlanError: The file is not valid TOML, or a key is wrong.
+        PlanError: The file is not valid TOML, or a key is invalid.
     """
     name, path, folder = str(plan), Path(plan), None
     if name in shipped():
@@ -241,26 +241,26 @@ def load(plan: str | Path) -> Plan:
     elif path.is_file():
         content, folder = path.read_bytes(), path.parent
     else:
-        hint = f"{did_you_mean(name, shipped())}, or give the path of a TOML file"
+        hint = f"{did_you_mean(name, shipped())}, or pass the path of a TOML file"
         raise UnknownPlanError(f"there is no plan {name!r}: {hint}")
     try:
         values = parse_toml(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise PlanError(f"not valid TOML: it is not UTF-8 text ({error.reason})") from None
+        raise PlanError(f"not valid TOML: the file is not UTF-8 ({error.reason})") from None
     except Problem as problem:
         raise PlanError(problem.message) from None
     return parse(values, folder=folder)
 
 
 def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
-    """Check the values of a TOML file; relative paths are relative to `folder`.
+    """Check the values of a TOML file; relative paths are resolved against `folder`.
 
     Raises:
-        PlanError: A key is wrong; the message names it, its value and what is expected.
+        PlanError: A key is invalid; the message states the key, its value and what is expected.
     """
     table: PlanTable = decoded(values, PlanTable)
     if not table.name:
-        raise PlanError("name: missing; a plan needs a name")
+        raise PlanError("name: missing; add a name for the plan")
     pairs: list[Pair] = []
     for name in table.include:
         own = (folder or Path()) / name
@@ -273,33 +273,34 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
         common = {name: value for name, value in values.items() if name in Settings.__struct_fields__}
         pairs += [_pair(entry, f"pairs[{i}]", common, methods, folder) for i, entry in enumerate(table.pairs)]
     if not pairs:
-        raise PlanError("pairs: missing; a plan needs a [[pairs]] with `dataset` and `net`, or an `include`")
+        raise PlanError("pairs: missing; add a [[pairs]] table with `dataset` and `net`, or an `include`")
     _check_together(pairs)
     return Plan(table.name, table.description, tuple(pairs))
 
 
 def _check_together(pairs: list[Pair]) -> None:
-    """Raise PlanError for two pairs with one name, and for a regression beside other tasks."""
+    """Raise PlanError if two pairs have the same name, or if a plan combines a regression with other tasks."""
     named: dict[str, Pair] = {}
     for pair in pairs:
         other = named.setdefault(pair.name, pair)
         if other is not pair:
             raise PlanError(
-                f"pairs: two are called {pair.name} in tables, with {other.dataset} and {pair.dataset}; remove one, "
-                "rename its file, or give it another `net`"
+                f"pairs: two have the name {pair.name} in tables, with {other.dataset} and {pair.dataset}; remove one, "
+                "rename its file, or set another `net`"
             )
     tasks = {pair.predicts: pair for pair in pairs}
     if "numbers" in tasks and len(tasks) > 1:
         other = next(pair for task, pair in tasks.items() if task != "numbers")
         raise PlanError(
-            f"pairs: {tasks['numbers'].name} predicts numbers and {other.name} {other.predicts}; make two plans"
+            f"pairs: {tasks['numbers'].name} predicts numbers, but {other.name} predicts {other.predicts}; "
+            "write two plans"
         )
 
 
 def _methods(tables: Mapping[str, Any]) -> list[Method]:
     """Return the methods of a plan; parameters may still be tables by network."""
     if not tables:
-        raise PlanError(f"methods: missing; name at least one, for instance [methods.{next(iter(KINDS))}]")
+        raise PlanError(f"methods: missing; add at least one, for example [methods.{next(iter(KINDS))}]")
     methods = []
     for name, given in tables.items():
         where = f"methods.{name}"
@@ -349,15 +350,15 @@ def _predicts(table: PairTable, where: str) -> str:
     key = "task" if table.task is not None else "predicts"
     chosen = getattr(table, key) or "classes"
     if chosen not in PREDICTS:
-        raise PlanError(f"{where}.{key}: {chosen!r} is not known; {did_you_mean(chosen, PREDICTS)}")
+        raise PlanError(f"{where}.{key}: {chosen!r} is not a task; {did_you_mean(chosen, PREDICTS)}")
     if table.predicts not in (None, chosen):
-        raise PlanError(f"{where}.task: {chosen!r} and predicts = {table.predicts!r} contradict; remove one of them")
+        raise PlanError(f"{where}.task: {chosen!r} contradicts predicts = {table.predicts!r}; remove one of them")
     return chosen
 
 
 def _distinct(numbers: list[int], where: str) -> tuple[int, ...]:
     if len(set(numbers)) < len(numbers):
-        raise PlanError(f"{where}: expected a list of different integers, got {numbers!r}")
+        raise PlanError(f"{where}: expected a list of distinct integers, got {numbers!r}")
     return tuple(numbers)
 
 
@@ -368,7 +369,7 @@ def _dataset(name: str, where: str, folder: Path | None) -> str:
         return name
     if name.endswith(".npz"):
         return existing(name, folder, where)
-    raise PlanError(f"{where}: {name!r} is not a dataset; {did_you_mean(name, DATASETS)}, or give an .npz file")
+    raise PlanError(f"{where}: {name!r} is not a dataset; {did_you_mean(name, DATASETS)}, or name an .npz file")
 
 
 def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, str | None, str | None]:
@@ -377,7 +378,7 @@ def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, st
         if weights is not None:
             raise PlanError(f"{where}.weights: can only be used together with `model`")
         if net not in NETWORKS:
-            raise PlanError(f"{where}.net: {net!r} is not a network; {did_you_mean(net, NETWORKS)}, or give `model`")
+            raise PlanError(f"{where}.net: {net!r} is not a network; {did_you_mean(net, NETWORKS)}, or set `model`")
         return net, None, None
     if model.endswith(MODEL_FILES):
         if weights is not None:
@@ -394,7 +395,7 @@ def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, st
 def _shifts(
     chosen: list[str] | dict[str, Any], severities: tuple[int, ...], where: str
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[int, ...]]]:
-    """Return the intensities of every shift and their positions in its grid."""
+    """Return the intensities of every shift, and their positions in its grid."""
     shifts: dict[str, tuple[float, ...]] = {}
     severity: dict[str, tuple[int, ...]] = {}
     for name in chosen:
@@ -414,7 +415,7 @@ def _shifts(
 def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str, ...]:
     """Return the absolute paths of a user's shifted files in the order of their severities."""
     if name in TAKEN or ":" in name or not name.isprintable() or name != name.strip() or not name:
-        raise PlanError(f"{where}: this name has another meaning or cannot be shown in tables; choose another one")
+        raise PlanError(f"{where}: this name is reserved or cannot be shown in tables; choose another name")
     found: str | list[str] = decoded(given, str | Annotated[list[str], Some], where)
     files = [found] if isinstance(found, str) else found
     for file in files:
@@ -424,9 +425,9 @@ def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str,
 
 
 def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own: bool) -> dict[str, Any]:
-    """Return the recipe of the pair with the changes of the plan; empty for a user's model."""
+    """Return the recipe of the pair with the changes made by the plan; empty for the user's own model."""
     if own and train:
-        raise PlanError(f"{where}: your own model (`model`) is used as it is and is not trained; remove `train`")
+        raise PlanError(f"{where}: your own model (`model`) is not trained; remove `train`")
     if own:
         return {}
     check_keys(train, [field.name for field in fields(Recipe)], where)
@@ -445,7 +446,7 @@ def _method(
         for seed in wanted:
             if seed not in seeds:
                 there = ", ".join(map(str, seeds))
-                raise PlanError(f"{key}.seeds: {seed} is not a seed of {where} with the net {net}, which has {there}")
+                raise PlanError(f"{key}.seeds: {seed} is not a seed of {where} (net {net}), whose seeds are {there}")
         wanted = tuple(seed for seed in seeds if seed in wanted)
     return replace(method, params=check_method(method.kind, params, key, model, pool, folder), seeds=wanted)
 
@@ -454,7 +455,5 @@ def _for_net(value: Any, net: str, where: str) -> Any:
     if not isinstance(value, dict):
         return value
     if net not in value and "default" not in value:
-        raise PlanError(
-            f"{where}: a table by network needs an entry for {net!r} or `default`; it has {', '.join(value)}"
-        )
+        raise PlanError(f"{where}: expected an entry for the network {net!r} or `default`, got {', '.join(value)}")
     return value.get(net, value.get("default"))

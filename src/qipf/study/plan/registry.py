@@ -1,18 +1,17 @@
-"""The registry of methods: one entry per method that the study knows, for plans, tables and reports alike.
+"""The registry of methods, with one entry per method, used by plans, tables and reports.
 
 A *column* is a method together with one of its statistics. Its identifier is the name of the method, followed by the
-statistic in brackets if it is neither the only one nor the paper's: "entropy", "ensemble", "ensemble (entropy)".
-`column_title` turns it into words: "Deep ensemble, standard deviation", "Deep ensemble, entropy of the mean".
+statistic in parentheses unless this is the only statistic or the paper's: "entropy", "ensemble", "ensemble (entropy)".
+`column_title` returns its title: "Deep ensemble, standard deviation", "Deep ensemble, entropy of the mean".
 
     >>> column_title("mc-dropout")
     'MC dropout, standard deviation'
     >>> info("a-name-from-a-users-plan").title
     'a-name-from-a-users-plan'
 
-A plan may use names of its own (`[methods.mine]` with `kind = "knn"`). These have no entry: `info` answers with the
-name as the title and the family "other", and `title("mine", "std")` still names the statistic. A test compares the
-registry with the scorers and the methods of several passes that the library has, and with the shipped plans: a method
-that is missing here fails it.
+A plan may use names of its own (`[methods.mine]` with `kind = "knn"`), which have no entry. For these, `info` returns
+the name as the title and the family "other", and `title("mine", "std")` still names the statistic. A test checks that
+the registry contains every scorer, every method of several passes and every method in the shipped plans.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Family = Literal["recommended", "qipf", "confidence", "features", "several passe
 Passes = Literal["one", "many", "file"]
 
 COLOURS = 7
-"""Number of colours of a chart; methods with slots below it differ by colour alone."""
+"""Number of colours in a chart; the colour alone distinguishes methods whose slots are below this number."""
 
 STATISTICS = {
     "score": "",
@@ -40,9 +39,9 @@ STATISTICS = {
     "contrast": "contrast of the mean",
     "max_logit_one_pass": "largest logit of one pass",
 }
-"""What is computed from the passes of a method; one pass has only its "score"."""
+"""Statistics of the passes of a method; methods of one pass have only their "score"."""
 MANY_STATISTICS = tuple(name for name in STATISTICS if name != "score")
-"""Statistics of methods of several passes: the paper's first, last that of SVI alone."""
+"""Statistics of methods of several passes. The first is the paper's, and only SVI has the last."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +49,13 @@ class MethodInfo:
     """An entry of the registry.
 
     Attributes:
-        name: Name in plans and tables.
-        title: Name for readers, without the statistic.
+        name: Name of the method in plans and tables.
+        title: Name of the method in reports, without the statistic.
         family: Group of methods.
-        slot: Position in charts, unique but for "weight-qipf", another name of "qipf".
+        slot: Position in charts, which is unique except that "weight-qipf" and "qipf" are the same method.
         passes: "one" forward pass, "many", or "file" for scores read from a file.
-        kind: The method that it is a variant of, or its own name.
-        shown: Statistics that a report shows first.
+        kind: Name of the underlying method; equals `name` except for variants.
+        shown: Statistics that a report shows when it opens.
     """
 
     name: str
@@ -69,7 +68,7 @@ class MethodInfo:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Statistics of the method."""
+        """Names of the method's statistics."""
         if self.passes != "many":
             return ("score",)
         return MANY_STATISTICS if self.kind in ("svi", "svi-ll") else MANY_STATISTICS[:-1]
@@ -131,14 +130,14 @@ _ENTRIES = (
     MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
 )  # fmt: skip
 REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
-"""Every method by name, in the order for readers."""
+"""Every method, keyed by name, in the order of reports."""
 KINDS: dict[str, MethodInfo] = {name: entry for name, entry in REGISTRY.items() if entry.kind == name != "class-field"}
-"""Methods that a plan can name as a `kind`; class fields are in tables of earlier versions only."""
+"""Methods that a plan can name as a `kind`; class fields occur only in tables of earlier versions."""
 
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
-"""Methods that train networks of their own."""
+"""Methods that train their own networks."""
 TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
-"""Methods of several passes that are trained, with the recipe of the pair."""
+"""Methods of several passes that are trained with the recipe of the pair."""
 
 
 _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingProxyType({}))
@@ -146,10 +145,10 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Use other titles for methods: those of a run in which a name had another meaning.
+    """Override the titles of methods, for a run in which a name had another meaning.
 
     Args:
-        titles: "titles" in environment.json of the run; values that are not strings are ignored.
+        titles: The value of "titles" in the run's environment.json; titles that are not strings are ignored.
     """
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
@@ -160,19 +159,19 @@ def titled(titles: object) -> Iterator[None]:
 
 
 def info(name: str) -> MethodInfo:
-    """Return the entry of a method; a name of a user's plan gets one of the family "other"."""
+    """Return the entry of a method; for a name from a user's plan, a new entry of the family "other"."""
     entry = REGISTRY.get(name) or MethodInfo(name, name, "other", slot=-1, kind=name)
     title = _TITLES.get().get(name)
     return entry if title is None else replace(entry, title=title)
 
 
 def column(name: str, statistic: str) -> str:
-    """Return the identifier of a column, for instance "ensemble (entropy)"."""
+    """Return the identifier of a column, such as "ensemble (entropy)"."""
     return name if statistic in ("score", MANY_STATISTICS[0]) else f"{name} ({statistic})"
 
 
 def split_column(identifier: str) -> tuple[str, str]:
-    """Return the method and the statistic of a column; without a statistic, the only one or the paper's."""
+    """Return the method and the statistic of a column; the statistic defaults to the only one or the paper's."""
     name, bracket, rest = identifier.rpartition(" (")
     if bracket and rest.removesuffix(")") in MANY_STATISTICS:
         return name, rest.removesuffix(")")
@@ -180,7 +179,7 @@ def split_column(identifier: str) -> tuple[str, str]:
 
 
 def title(name: str, statistic: str) -> str:
-    """Return a method with its statistic, "MC dropout, standard deviation"."""
+    """Return the title of a method with its statistic, such as "MC dropout, standard deviation"."""
     words = STATISTICS.get(statistic, statistic)
     return f"{info(name).title}, {words}" if words else info(name).title
 
@@ -196,9 +195,9 @@ def shown_first() -> tuple[str, ...]:
 
 
 def slots(names: Iterable[str]) -> dict[str, int]:
-    """Return positions of methods in a chart: `slot % COLOURS` is the colour, `slot // COLOURS` the marker.
+    """Return the slot of each method in a chart: `slot % COLOURS` is its colour, `slot // COLOURS` its marker.
 
-    A registered method always has the same one; other names get the free ones in order.
+    A registered method always has the same slot; other names receive the free slots in order.
     """
     names = list(dict.fromkeys(names))
     taken = {REGISTRY[name].slot for name in names if name in REGISTRY}
