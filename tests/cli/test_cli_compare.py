@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from browsing import emulate, open_browser, violations
-from contract.house import data, model
+from contract.task_models import data, model
 from qipf.cli import main
 from qipf.cli.compare import SHOWN
 from qipf.metrics import roc_auc
@@ -37,7 +37,7 @@ NETS = f"""
 import torch
 from typing import Any
 from functools import partial
-from contract.house import data, model
+from contract.task_models import data, model
 pixels, tokens = (partial(model, name) for name in ("pixels", "tokens"))
 
 def flat():

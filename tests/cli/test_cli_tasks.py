@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import qipf
-from contract.house import GOLDEN, data, model
+from contract.task_models import data, model, onnx_file
 from qipf.cli import main
 from qipf.data.reading import Data
 from qipf.pages import overlay
 
 QUIET: dict[str, Any] = {"progress": False}
 NAMES = ("classes", "table", "binary", "labels", "numbers", "tokens", "pixels")
-NETS = "from functools import partial\nfrom contract.house import model\n" + "".join(
+NETS = "from functools import partial\nfrom contract.task_models import model\n" + "".join(
     f"{name} = partial(model, {name!r})\n" for name in NAMES
 )
 
@@ -28,16 +28,16 @@ NETS = "from functools import partial\nfrom contract.house import model\n" + "".
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    Path("house_nets.py").write_text(NETS)
+    Path("task_nets.py").write_text(NETS)
     return tmp_path
 
 
 def named(runner: str, name: str) -> str:
     """The model as the command line names it."""
     if runner == "onnx":
-        return str(GOLDEN / "house" / f"{name}.onnx")
+        return onnx_file(name)
     if runner == "callable":
-        return f"house_nets:{name}"
+        return f"task_nets:{name}"
     batch = torch.export.Dim("batch", min=1, max=1000)
     torch.export.save(
         torch.export.export(model(name), (data(name)[0][:4],), dynamic_shapes=({0: batch},)), f"{name}.pt2"
@@ -120,7 +120,7 @@ def test_a_program_of_a_fixed_batch_size_runs_with_it() -> None:
 
 @pytest.mark.parametrize("name", ["classes", "labels", "tokens", "pixels"])
 def test_the_recommended_scorer_of_every_task(name: str) -> None:
-    net, (x, _) = f"house_nets:{name}", save("data.npz", name)
+    net, (x, _) = f"task_nets:{name}", save("data.npz", name)
     assert main(["fit", net, "data.npz", "-o", "a.qipf", "--quiet"]) == 0
     assert main(["score", "a.qipf", "data.npz", "--model", net, "-o", "a.csv", "--quiet"]) == 0
     expected = qipf.load("a.qipf").score(model(name), torch.from_numpy(x), **QUIET)
@@ -158,19 +158,19 @@ def test_the_batch_size_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, own = [], Data.read
     monkeypatch.setattr(Data, "read", lambda data, rows: sizes.append(rows.stop - rows.start) or own(data, rows))
     few = ["--batch-size", "1", "--quiet"]
-    assert main(["fit", "house_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "seg.qipf", *few]) == 0
+    assert main(["fit", "task_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "seg.qipf", *few]) == 0
     for out, more, most in (("a.csv", few, 1), ("b.csv", ["--quiet"], 4)):
         sizes.clear()
-        assert main(["score", "seg.qipf", "data.npz", "--model", "house_nets:pixels", "-o", out, *more]) == 0
+        assert main(["score", "seg.qipf", "data.npz", "--model", "task_nets:pixels", "-o", out, *more]) == 0
         assert max(sizes[1:]) == most  # after the few that tell the task
     np.testing.assert_allclose(column("a.csv", "uncertainty"), column("b.csv", "uncertainty"), rtol=1e-5)
 
 
 def test_scoring_reads_the_module_that_was_fitted_to() -> None:
     x, _ = save("data.npz", "pixels", count=10)
-    fit = ["fit", "house_nets:pixels", "data.npz", "--scorer", "knn", "--features", "body", "-o", "seg.qipf"]
+    fit = ["fit", "task_nets:pixels", "data.npz", "--scorer", "knn", "--features", "body", "-o", "seg.qipf"]
     assert main([*fit, "--quiet"]) == 0
-    assert main(["score", "seg.qipf", "data.npz", "--model", "house_nets:pixels", "-o", "a.npy", "--quiet"]) == 0
+    assert main(["score", "seg.qipf", "data.npz", "--model", "task_nets:pixels", "-o", "a.npy", "--quiet"]) == 0
     expected = qipf.load("seg.qipf").score(model("pixels"), torch.from_numpy(x), features="body", **QUIET)
     np.testing.assert_allclose(np.load("a.npy"), expected.numpy(), rtol=1e-5, atol=1e-6)
 
@@ -178,13 +178,13 @@ def test_scoring_reads_the_module_that_was_fitted_to() -> None:
 def test_a_regression_has_the_intervals_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
     for name, seed, count in (("scale", 0, 400), ("held", 1, 300), ("new", 2, 500)):
         save(f"{name}.npz", "numbers", seed, count)
-    fit = ["fit", "house_nets:numbers", "scale.npz", "--calibrate", "held.npz", "-o", "n.qipf", "--promise"]
+    fit = ["fit", "task_nets:numbers", "scale.npz", "--calibrate", "held.npz", "-o", "n.qipf", "--promise"]
     parts = [qipf.collect(model("numbers"), data("numbers", seed, count), **QUIET).numpy()
              for seed, count in ((0, 400), (1, 300), (2, 500))]  # fmt: skip
     for promise, joint in (("inside>=0.8", False), ("all inside >= 80%", True)):
         assert main([*fit, promise]) == 0
         assert "inside with probability 0.8, from 300 examples" in capsys.readouterr().err
-        assert main(["score", "n.qipf", "new.npz", "--model", "house_nets:numbers", "-o", "n.csv"]) == 0
+        assert main(["score", "n.qipf", "new.npz", "--model", "task_nets:numbers", "-o", "n.csv"]) == 0
         scorer = qipf.ResidualScale().fit(None, parts[0])
         lower, upper = qipf.Intervals(0.8, joint=joint).fit_scorer(scorer, parts[1])(parts[2])
         inside = (lower <= parts[2].labels) & (parts[2].labels <= upper)
@@ -202,7 +202,7 @@ def test_compare_measures_intervals_of_every_scale(capsys: pytest.CaptureFixture
     y = f + np.where(x[:, :1] > 0, 1.0, 0.05) * rng.normal(size=f.shape)
     np.savez("data.npz", x=x, y=y)
     np.savez("far.npz", x=x[:300], y=y[:300] * 3)
-    words = ["house_nets:numbers", "data.npz", "--shifted", "far=far.npz", "--shift", "missing-values:4"]
+    words = ["task_nets:numbers", "data.npz", "--shifted", "far=far.npz", "--shift", "missing-values:4"]
     found = told(*words)
     rows = {row["name"]: row for row in found["scales"]}
     order = np.random.default_rng(0).permutation(1600)
@@ -232,7 +232,7 @@ def test_mistakes_with_numbers_are_named(capsys: pytest.CaptureFixture[str]) -> 
     hole = y.copy()
     hole[58, 1] = np.nan
     np.savez("gap.npz", x=other, y=hole)
-    net = "house_nets:numbers"
+    net = "task_nets:numbers"
     fit, compare = ["fit", net, "data.npz", "-o", "n.qipf", "--quiet"], ["compare", net]
     assert main([*fit[:4], "good.qipf", "--quiet"]) == 0
     cases = [
@@ -270,20 +270,20 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
     np.savez("real.npz", x=ids.astype(np.float32), y=ids)
     np.savez("hot.npz", x=data("labels")[0].numpy(), y=np.eye(4, dtype=np.int64)[np.arange(120) % 4])
     np.savez("logits.npz", logits=np.zeros((4, 3)))
-    fit = ["fit", "house_nets:pixels", "pixels.npz", "--scorer", "entropy", "-o", "e.qipf"]
+    fit = ["fit", "task_nets:pixels", "pixels.npz", "--scorer", "entropy", "-o", "e.qipf"]
     assert main([*fit, "--quiet"]) == 0
-    assert main(["fit", "house_nets:tokens", "ids.npz", "--scorer", "margin", "-o", "lm.qipf", "--quiet"]) == 0
+    assert main(["fit", "task_nets:tokens", "ids.npz", "--scorer", "margin", "-o", "lm.qipf", "--quiet"]) == 0
     cases = [
         ([*fit, "--calibrate", "held.npz"], 2, "one prediction per example"),
-        (["fit", "house_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf"], 2, "it reads all"),
+        (["fit", "task_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf"], 2, "it reads all"),
         (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "read from a model"),
-        (["score", "lm.qipf", "none.npz", "--model", "house_nets:tokens", "-o", "a.csv"], 1, "labels of -100"),
-        (["compare", "house_nets:tokens", "none.npz"], 1, "at least one token with a label"),
-        (["fit", "house_nets:labels", "hot.npz", "-o", "h.qipf"], 1, "labels.argmax(1)"),
-        (["fit", "house_nets:tokens", "real.npz", "-o", "t.qipf"], 1, "the model failed on float32"),
-        (["compare", "house_nets:pixels", "pixels.npz", "--shift", "rotation:30"], 2, "--shift: rotation"),
-        (["compare", "ids.npz", "house_nets:tokens"], 1, "give the model before the data"),
-        (["fit", "house_nets:tokens", "ids.npz", "--task", "tokens:depth=3", "-o", "t.qipf"], 2, "--task"),
+        (["score", "lm.qipf", "none.npz", "--model", "task_nets:tokens", "-o", "a.csv"], 1, "labels of -100"),
+        (["compare", "task_nets:tokens", "none.npz"], 1, "at least one token with a label"),
+        (["fit", "task_nets:labels", "hot.npz", "-o", "h.qipf"], 1, "labels.argmax(1)"),
+        (["fit", "task_nets:tokens", "real.npz", "-o", "t.qipf"], 1, "the model failed on float32"),
+        (["compare", "task_nets:pixels", "pixels.npz", "--shift", "rotation:30"], 2, "--shift: rotation"),
+        (["compare", "ids.npz", "task_nets:tokens"], 1, "give the model before the data"),
+        (["fit", "task_nets:tokens", "ids.npz", "--task", "tokens:depth=3", "-o", "t.qipf"], 2, "--task"),
     ]
     for words, code, said in cases:
         assert main([*words, "--quiet"]) == code, words
@@ -295,7 +295,7 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
 def test_another_model_is_noticed_and_large_batches_are_not_made(capsys: pytest.CaptureFixture[str]) -> None:
     save("data.npz", "labels")
     Path("small_nets.py").write_text(
-        "import torch\nfrom contract.house import model\n\n\ndef small():\n    net = model('labels')\n"
+        "import torch\nfrom contract.task_models import model\n\n\ndef small():\n    net = model('labels')\n"
         "    def check(module, given):\n        assert len(given[0]) <= 2, 'too large a batch'\n"
         "    net.register_forward_pre_hook(check)\n    return net\n\n\n"
         "def other():\n    net = small()\n    with torch.no_grad():\n        net[-1].weight.mul_(2)\n    return net\n"

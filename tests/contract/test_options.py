@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from house import GOLDEN, data, model
+from task_models import data, model, onnx_file
 from torch import nn
 
 import qipf
@@ -38,7 +38,7 @@ def collect(name: str, **options: Any) -> Callable[[], Any]:
 
 
 def from_onnx(**options: Any) -> Callable[[], Any]:
-    return lambda: qipf.collect(str(GOLDEN / "house" / "classes.onnx"), data("classes"), **options, **QUIET)
+    return lambda: qipf.collect(onnx_file("classes"), data("classes"), **options, **QUIET)
 
 
 def fitted(**options: Any) -> Callable[[], Any]:

@@ -1,6 +1,6 @@
 """Every runner with every task, against NumPy on the bare model.
 
-A new runner is a line in `RUNNERS`, a new task a model in `house.py` and a line in `score_of` and `rows_of`.
+A new runner is a line in `RUNNERS`, a new task a model in `task_models.py` and a line in `score_of` and `rows_of`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from house import GOLDEN, TASKS, data, model
 from scipy.special import entr, expit, softmax
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from task_models import TASKS, data, model, onnx_file
 
 import qipf
 from example_models import state, unchanged
 from qipf.arrays import to_numpy
+from qipf.scores.probe import ProbeHead
 from qipf.tasks import TASKS as KINDS
 from qipf.tasks import Pixels, Tokens
 
@@ -40,7 +41,7 @@ def _exported(name: str, folder: Path) -> Any:
 
 def _graph(name: str, folder: Path, change: Callable[[Any], None]) -> str:
     onnx = pytest.importorskip("onnx")
-    proto = onnx.load(str(GOLDEN / "house" / f"{name}.onnx"))
+    proto = onnx.load(onnx_file(name))
     change(proto.graph)
     path = folder / "changed.onnx"
     onnx.save(proto, str(path))
@@ -90,7 +91,7 @@ RUNNERS: dict[str, Callable[[str, Path], Any]] = {
     "compiled": lambda name, folder: torch.compile(model(name), backend="eager"),
     "exported": _exported,
     "half": lambda name, folder: model(name).half(),
-    "onnx": lambda name, folder: str(GOLDEN / "house" / f"{name}.onnx"),
+    "onnx": lambda name, folder: onnx_file(name),
     "onnx with an ending": _with_ending,
     "onnx of a fixed batch": _with_fixed_batch,
     "function": _function,
@@ -154,6 +155,13 @@ def kind_of(name: str) -> Any:
     return Pixels(per_image=10**6) if task == "pixels" else KINDS[task]()
 
 
+def by_row(scores: Any, rows: qipf.Outputs) -> np.ndarray:
+    """The scores of the rows of `rows`, from those in the shape of the predictions."""
+    if rows.groups is None:
+        return to_numpy(scores)
+    return to_numpy(scores).reshape(rows.inputs, -1)[to_numpy(rows.groups), to_numpy(rows.positions)]
+
+
 def close(runner: str) -> dict[str, float]:
     return {"rtol": 2e-2, "atol": 2e-2} if runner in HALF else {"rtol": 2e-4, "atol": 2e-4}
 
@@ -195,12 +203,48 @@ def test_scores_have_the_shape_of_the_predictions(cell: tuple[str, str, Any], tm
     whole = scorer.score(net, (x, y), task=task, **QUIET)
     np.testing.assert_array_equal(qipf.load(tmp_path / "scorer.qipf").score(net, (x, y), task=task, **QUIET), whole)
     rows = qipf.collect(net, (x, y), task=kind_of(name), **QUIET)
-    expected = to_numpy(scorer(rows))
-    if rows.groups is None:
-        picked = to_numpy(whole)
-    else:
-        picked = to_numpy(whole).reshape(len(x), -1)[to_numpy(rows.groups), to_numpy(rows.positions)]
-    np.testing.assert_allclose(picked, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(by_row(whole, rows), to_numpy(scorer(rows)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("runner", ["torch", "onnx"])
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_what_the_last_layer_of_the_bare_model_reads(runner: str, name: str, tmp_path: Path) -> None:
+    net, (x, y), read = model(name), data(name, 1, 10), []
+    *_, last = (layer for layer in net.modules() if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d))
+    with last.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].detach())):
+        logits = net(x).detach()
+    found = qipf.collect(RUNNERS[runner](name, tmp_path), (x, y), task=kind_of(name), **QUIET)
+    expected = read[0]
+    if name == "labels":  # the features of an input, the label that a row is about, and its logit
+        labels = torch.eye(logits.shape[1]).repeat(len(x), 1)
+        expected = torch.cat([expected.repeat_interleave(logits.shape[1], 0), labels, logits.reshape(-1, 1)], 1)
+    elif name == "tokens":
+        expected = expected[:, :-1].flatten(0, 1)
+    elif name == "pixels":
+        expected = expected.movedim(1, -1)[to_numpy(found.groups)].flatten(1, 2)
+        expected = expected[torch.arange(len(found)), to_numpy(found.positions)]
+    np.testing.assert_allclose(to_numpy(found.features), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("runner", ["torch", "onnx"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "numbers"])
+def test_the_default_score_is_the_formula_of_its_head(runner: str, name: str, tmp_path: Path) -> None:
+    net, (x, y), task = RUNNERS[runner](name, tmp_path), data(name, 1, 10), kind_of(name)
+    train, labels = data(name, count=120 if name in ("pixels", "tokens") else 600)
+    if TASKS.get(name, name) == "classes":  # easily learned, so that the head has a share
+        labels = torch.arange(len(train)) % (2 if name == "binary" else 3)
+        train = (train.movedim(0, -1) + labels).movedim(-1, 0)
+    uq = qipf.default(net, (train, labels), task=task, **QUIET)
+    rows = task.question(qipf.collect(net, (x, y), task=task, layers=uq.layers, **QUIET))
+    read = to_numpy(rows.layers[uq.layers[0]] if uq.layers else rows.features).astype(float)
+    inner, inner_bias, outer, outer_bias = (uq.fitted.tensors[key] for key in ProbeHead._fields)
+    head = softmax(np.maximum(read @ inner + inner_bias, 0) @ outer + outer_bias, axis=1)
+    logits = to_numpy(rows.logits).astype(float) / uq.temperature
+    own = softmax(np.hstack([np.zeros_like(logits), logits]) if logits.shape[1] == 1 else logits, axis=1)
+    judged = 1 if name == "tokens" else to_numpy(rows.predicted)  # of a token, whether it is right
+    q = ((1 - uq.share) * head + uq.share * own)[np.arange(len(rows)), judged]
+    found = by_row(uq.score(net, x, **QUIET), rows)
+    np.testing.assert_allclose(found, np.log1p(-q) - np.log(q), rtol=1e-3, atol=1e-4)
 
 
 def test_streams_have_predictions_and_labels(cell: tuple[str, str, Any]) -> None:
