@@ -1,4 +1,4 @@
-"""Helpers for arrays of NumPy, torch, JAX and every other library that follows the array-API standard."""
+"""Helpers for arrays of NumPy, torch, JAX and any other library that follows the array API standard."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from qipf._common.errors import Problem
 
 Array = Any
-"""An array of any library; the array-API standard has no static type yet."""
+"""An array of any library; the array API standard does not define a static type yet."""
 
-_NAMESPACES: dict[type, Any] = {}  # of NumPy and torch arrays: looking them up costs as much as a small operation
+_NAMESPACES: dict[type, Any] = {}  # a cache, as a lookup takes as long as an operation on a small array
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the array-API namespace that the arrays share."""
+    """Return the array API namespace that the arrays share."""
     kind = type(arrays[0])
     alike = len(arrays) == 1 or all(type(array) is kind for array in arrays)
     if alike and kind in _NAMESPACES:
@@ -29,10 +29,10 @@ def namespace(*arrays: Array) -> Any:
 
 
 def as_array(values: Any, name: str) -> Array:
-    """Return `values` as a real floating-point array of its own library; numbers and lists become NumPy float64.
+    """Return a real floating-point array unchanged, and a number or a list of numbers as a NumPy float64 array.
 
     Raises:
-        TypeError: The values are complex, integer, boolean or not numbers at all.
+        TypeError: `values` is an array of another type, or does not consist of numbers.
     """
     array: Any = values
     check_not_masked(values, name)
@@ -42,32 +42,31 @@ def as_array(values: Any, name: str) -> Array:
         try:
             array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{name}: expected numbers, got a list that cannot become an array ({error})") from None
+            raise TypeError(f"{name}: expected numbers, got a list that does not form an array ({error})") from None
     xp = namespace(array)
     if not xp.isdtype(array.dtype, "real floating"):
         raise TypeError(
-            f"{name}: expected a real floating-point array, got dtype {array.dtype}; "
-            "convert it first, for instance to float64"
+            f"{name}: expected a real floating-point array, got dtype {array.dtype}; convert it, for example to float64"
         )
     return array
 
 
 def check_finite(values: Array, name: str) -> None:
-    """Raise ValueError if any value is NaN or infinite; do nothing while values are traced."""
+    """Raise ValueError if any value is NaN or infinite; traced values are not checked."""
     if is_traced(values):
         return
     if compat.is_jax_array(values):
-        values = np.asarray(values)  # under jax.jit even operations on known values are traced
+        values = np.asarray(values)  # under jax.jit, operations on concrete values are also traced
     xp = namespace(values)
     finite = xp.isfinite(values)
     if not bool(xp.all(finite)):
         good = int(xp.count_nonzero(finite))
         total = math.prod(finite.shape)
-        raise ValueError(f"{name}: {total - good} of {total} values are NaN or infinite; remove or repair them first")
+        raise ValueError(f"{name}: {total - good} of {total} values are NaN or infinite; remove or replace them")
 
 
 def is_traced(values: Array) -> bool:
-    """Return True if `values` are traced, inside jax.jit, torch.func.vmap, torch.compile or an export."""
+    """Return True if `values` are traced by jax.jit, torch.func.vmap, torch.compile or an export."""
     if isinstance(values, np.ndarray):
         return False
     if compat.is_jax_array(values):
@@ -83,7 +82,7 @@ def is_traced(values: Array) -> bool:
 
 
 def widest_float(device: Any) -> str:
-    """Return the name of the widest floating-point type on a device: float32 on Apple's "mps", otherwise float64.
+    """Return the widest floating-point type that a device supports: "float32" for Apple's "mps", otherwise "float64".
 
     Args:
         device: A device of any library, or its name.
@@ -92,7 +91,7 @@ def widest_float(device: Any) -> str:
 
 
 def placeable(values: np.ndarray, device: Any) -> np.ndarray:
-    """Return an array that can be copied to a device: double precision becomes single on a device without it."""
+    """Return `values` in a type that `device` supports: float64 becomes float32 on a device without float64."""
     narrow = values.dtype == np.float64 and widest_float(device) == "float32"
     return values.astype(np.float32) if narrow else values
 
@@ -107,45 +106,45 @@ def to_numpy(values: Array) -> np.ndarray:
 
 
 def check_not_masked(values: Any, name: str = "array") -> None:
-    """Raise Problem if an array has masked values, which NumPy would silently turn into numbers."""
+    """Raise Problem if an array has masked values, which would silently be converted to numbers."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.getmaskarray(values).sum())
-        raise Problem(name, f"{count} of {values.size} values are masked", hint="leave such rows out first")
+        raise Problem(name, f"{count} of {values.size} values are masked", hint="remove the rows that contain them")
 
 
 def like(values: Array, reference: Array) -> Array:
-    """Return `values` in the library, dtype and on the device of `reference`."""
+    """Convert `values` to the library, dtype and device of `reference`."""
     xp = namespace(reference)
     return xp.asarray(values, dtype=reference.dtype, device=compat.device(reference))
 
 
 def at_least(values: Array, low: float) -> Array:
-    """Return values with `low` in place of smaller ones; torch's own function takes half the time of the standard's."""
+    """Replace values below `low` by `low`; torch's own function takes half as long as that of the array API."""
     return values.clamp(min=low) if compat.is_torch_array(values) else namespace(values).clip(values, low, None)
 
 
 def row_max(values: Array) -> Array:
-    """Return the largest value of each row of (N, C); NumPy's own maximum is slow for few columns."""
+    """Return the maximum of each row of an (N, C) array; NumPy's own maximum is slow for arrays with few columns."""
     xp = namespace(values)
     if not isinstance(values, np.ndarray) or values.shape[1] > 32:
         return xp.max(values, axis=1)
     result = np.empty(len(values), values.dtype)
-    for start in range(0, len(values), 4096):  # rows that stay in a core's cache
+    for start in range(0, len(values), 4096):  # this many rows fit in the cache of a core
         columns = np.ascontiguousarray(values[start : start + 4096].T)
         np.maximum.reduce(columns, axis=0, out=result[start : start + 4096])
     return result
 
 
 def interpolate(values: Array, at: Array, to: Array) -> Array:
-    """Return a rising piecewise-linear function at `values` (N,), in plain operations that can be exported.
+    """Evaluate an increasing piecewise-linear function, using only operations that can be exported.
 
     Args:
-        values: Arguments; NaN stays NaN.
+        values: The points at which to evaluate the function, (N,); NaN stays NaN.
         at: The knots in ascending order, (K,).
-        to: The values of the function at the knots, (K,). No result is rounded to above the next of them.
+        to: The values of the function at the knots, (K,). No result exceeds the value at the next knot.
     """
     xp = namespace(values)
-    if is_traced(values):  # not every exporter knows searchsorted
+    if is_traced(values):  # not every exporter supports searchsorted
         passed = xp.sum(xp.astype(values[:, None] >= at, xp.int64), axis=1)
     else:
         passed = xp.searchsorted(at, values, side="right")

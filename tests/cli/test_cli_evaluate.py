@@ -172,7 +172,7 @@ def test_through_the_command_line(tmp_path, data):
         ("u,correct\n0.5,1\n0.6,\n", "column 'correct': expected .*no value in row 1"),
         ("u,correct\n0.5,1\n0.6\n", "not a CSV table"),
         ("u,predicted,label\n0.5,1,1\n0.6,1,\n", "column 'label': expected .*no value in row 1"),
-        ("u,predicted,label\n0.5,,1\n0.6,1,1\n", "column 'predicted': expected a value, no value in row 0"),
+        ("u,predicted,label\n0.5,,1\n0.6,1,1\n", "column 'predicted': expected a value, got no value in row 0"),
         ("u,predicted,label\n0.5,cat,cat\n0.6,,cat\n", "column 'predicted': expected .*no value in row 1"),
         ("u,predicted,label\n0.5,1,cat\n0.6,2,dog\n", "holds numbers and the other strings"),
         ("u,u,correct\n1,2,1\n", "two columns have the same name"),

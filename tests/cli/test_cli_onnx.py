@@ -94,7 +94,7 @@ def test_the_named_output_is_read_and_remembered(x: np.ndarray, capsys: pytest.C
 @pytest.mark.parametrize("command", ["fit", "score", "compare", "inspect"])
 def test_a_wrong_output_lists_the_outputs(capsys: pytest.CaptureFixture[str], command: str) -> None:
     qipf.Entropy().fit().save("a.qipf")
-    for output, said in (("finer", "there is no 'finer'; the model has 'coarse', 'fine'"), ("class", "tensor(int64)")):
+    for output, said in (("finer", "no output 'finer'; its outputs are 'coarse', 'fine'"), ("class", "tensor(int64)")):
         words = {"score": ["a.qipf", "new.npz", "--model"]}.get(command, [])
         more = {"fit": ["data.npz"], "compare": ["data.npz"]}.get(command, [])
         to = {"fit": ["-o", "b.qipf"], "score": ["-o", "b.csv"]}.get(command, [])

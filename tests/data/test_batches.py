@@ -121,4 +121,4 @@ def test_a_copy_of_a_batch_keeps_labels_and_numbers_and_the_first_rows_are_cut()
 
 
 def test_an_input_is_shown_with_its_shape() -> None:
-    assert str(InputSpec("x", np.dtype(np.float32), (None, 3, None))) == "'x' (float32, (N, 3, any))"
+    assert str(InputSpec("x", np.dtype(np.float32), (None, 3, None))) == "'x' (float32, shape (N, 3, any))"

@@ -30,14 +30,14 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ([(x, y[:-1])], ValueError, "batch 0: expected 23 labels.*got 22"),
         ([(x, y), (x, None)], ValueError, "labels are in some batches"),
         ([x, (x, y)], ValueError, "labels are in some batches"),
-        ([(x, y, y)], ValueError, r"batch 0: .* 3: float32 \(23, 1, 6, 6\), int64 \(23,\), int64 \(23,\)"),
+        ([(x, y, y)], ValueError, r"batch 0: .* 3 \(float32 .*\(23, 1, 6, 6\), int64 .*\(23,\), int64 .*\(23,\)"),
         ([(x, F.one_hot(y))], ValueError, "argmax"),
         ((x, F.one_hot(y)), ValueError, "argmax"),
         ((x, F.one_hot(y).float()), ValueError, "argmax"),
         ((x, x), ValueError, r"\(N, 1, 6, 6\)"),
         ((x, torch.zeros(N, 5, dtype=torch.int64)), ValueError, r"\(N, 5\)"),
         ((x, torch.arange(3 * N).view(N, 3)), ValueError, "labels"),
-        ((x[:9], x[9:]), ValueError, "two batches of inputs in a list"),
+        ((x[:9], x[9:]), ValueError, "two batches of inputs"),
         ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
         ([x, y.tolist()], ValueError, r"as a tuple \(x, y\)"),
         ([x.flatten(1), F.one_hot(y)], ValueError, r"as a tuple \(x, y\)"),
@@ -54,8 +54,8 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         (Outputs(torch.randn(3, 2)), TypeError, "outputs"),
         ([(x[:1], 3)], ValueError, "DataLoader"),
         ([object()], TypeError, "batch 0: expected an array.* got object"),
-        ([{"a": x, "b": "text"}], ValueError, r"a: float32 \(23, 1, 6, 6\), b: str"),
-        ([{"a": {"b": x}, "c": [1, 2]}], ValueError, r"a: a dict of 1 \(b: float32"),
+        ([{"a": x, "b": "text"}], ValueError, r"a: float32 .*\(23, 1, 6, 6\), b: str"),
+        ([{"a": {"b": x}, "c": [1, 2]}], ValueError, r"a: a dict of length 1 \(b: float32"),
     ]
     for data, error, message in cases:
         with pytest.raises(error, match=message) as caught:
@@ -129,9 +129,9 @@ def test_several_inputs_may_be_whole_arrays(y: Tensor) -> None:
 def test_what_torch_cannot_run_is_one_line_with_the_inputs_and_the_way_out(x: Tensor, y: Tensor) -> None:
     model, table = net(), nn.Linear(4, 3)
     cases: list[tuple[nn.Module, Any, str]] = [
-        (model, (255 * x.abs()).byte(), r"uint8 \(23, 1, 6, 6\).*scale"),
-        (model, x.repeat(1, 3, 1, 1), r"float32 \(23, 3, 6, 6\).*3 channels.*shape"),
-        (model, x[:, 0], r"batch 0.*float32 \(23, 6, 6\)"),
+        (model, (255 * x.abs()).byte(), r"uint8 .*\(23, 1, 6, 6\).*scale"),
+        (model, x.repeat(1, 3, 1, 1), r"float32 .*\(23, 3, 6, 6\).*3 channels.*shape"),
+        (model, x[:, 0], r"batch 0.*float32 .*\(23, 6, 6\)"),
         (table, torch.ones(5, 4, dtype=torch.int64), "int64"),
         (table, torch.ones(5, 4, dtype=torch.bool), "bool"),
         (table, torch.ones(5, 4) + 0j, "complex64"),

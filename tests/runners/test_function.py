@@ -65,7 +65,7 @@ def test_probabilities_of_a_function_become_logits_and_its_mistakes_are_named() 
     for wrong in (lambda x: x.sum(), lambda x: np.argmax(x @ W, axis=1)):
         with pytest.raises(ValueError, match="function"):
             qipf.collect(wrong, X, **QUIET)
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(ValueError, match="layer4"):
         qipf.collect(lambda x: x, X, features="layer4", **QUIET)
     with pytest.raises(ValueError, match="device"):
         qipf.collect(lambda x: x, X, device="cuda", **QUIET)

@@ -192,7 +192,7 @@ def test_the_output_can_be_named(tmp_path, x, capsys) -> None:
     ("data", "words"),
     [
         (np.zeros((2, 7), np.float32), r"expected shape \(N, 6\), got \(2, 7\)"),
-        (np.zeros(6, np.float32), "dimension of the batch"),
+        (np.zeros(6, np.float32), "batch dimension"),
         (np.zeros((0, 6), np.float32), "at least one row"),
         ({"y2": np.zeros((2, 6), np.float32)}, "'x'"),
         ((np.zeros((2, 6), np.float32), np.array([0, 3])), "classes from 0 to 2"),

@@ -190,8 +190,8 @@ def test_what_is_no_training_data_is_said() -> None:
     cases = [
         (split.inputs, "got float32"),
         (DataLoader(TensorDataset(*split)), "got DataLoader"),
-        (TensorDataset(split.inputs), "got a tuple of 1"),
-        ((split.inputs, split.targets.tolist()), "got a tuple of 2: .* list"),
+        (TensorDataset(split.inputs), "got a tuple of length 1"),
+        ((split.inputs, split.targets.tolist()), "got a tuple of length 2 .* list"),
     ]
     for data, message in cases:
         with pytest.raises(TypeError, match=f"split: expected a Split, a pair .*{message}"):

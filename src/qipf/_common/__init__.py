@@ -1,1 +1,1 @@
-"""Files, optional packages, progress bars and errors, for every folder of the package."""
+"""Helpers for files, optional packages, progress bars and errors, used throughout the package."""

@@ -1,4 +1,4 @@
-"""Limit the memory that decoding a file takes."""
+"""Limit the memory used to decode a file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ GIB = 2**30
 
 
 class TooLargeError(Problem):
-    """A file decodes to more than the limit."""
+    """The decoded content of a file would exceed the memory limit."""
 
 
 def budget() -> int:
-    """Return the largest decoded size of a file in bytes: 1 GiB, or the environment variable QIPF_MEMORY_GIB.
+    """Return the memory limit of a decoded file in bytes: 1 GiB unless the variable QIPF_MEMORY_GIB is set.
 
     Raises:
-        ValueError: The variable is not a positive number.
+        ValueError: The environment variable is not a positive number.
     """
     text = os.environ.get(VARIABLE, "1")
     try:
@@ -35,13 +35,13 @@ def budget() -> int:
 
 
 class Budget:
-    """The memory that is left for one file."""
+    """Count the bytes decoded from one file, up to a limit."""
 
     def __init__(self, path: Path, most: int | None = None) -> None:
         self.path, self.most, self.spent = path, budget() if most is None else most, 0
 
     def spend(self, size: int) -> None:
-        """Count `size` more bytes, before they are allocated."""
+        """Count `size` bytes before they are allocated; raise TooLargeError if they exceed the limit."""
         self.spent += size
         if self.spent > self.most:
             raise too_large(self.path, self.most)
@@ -52,15 +52,15 @@ def too_large(path: Path, most: int) -> TooLargeError:
     return TooLargeError(
         "",
         f"{path} decodes to more than {most / GIB:.3g} GiB",
-        hint=f"if you trust the file, allow more with the environment variable {VARIABLE}",
+        hint=f"if you trust the file, raise the limit with the environment variable {VARIABLE}",
     )
 
 
 @contextmanager
 def limited_memory(most: int) -> Iterator[None]:
-    """Let this process allocate at most `most` more bytes, for a decoder without its own limit (Linux only).
+    """Let this process allocate at most `most` more bytes, for decoders that have no limit of their own (Linux only).
 
-    Larger allocations fail in every thread, so use it only around the decoder.
+    The limit applies to every thread, so keep the block short.
     """
     try:
         import resource

@@ -9,24 +9,24 @@ from typing import Any
 
 
 class UserError(Exception):
-    """A wrong command line; the message is printed without a traceback."""
+    """An invalid command line; its message is printed without a traceback."""
 
     exit_code = 2
 
 
 class InputError(UserError):
-    """A file or folder on the command line that is missing, damaged or does not fit."""
+    """A file or folder named on the command line is missing, damaged or unsuitable."""
 
     exit_code = 1
 
 
 class Problem(ValueError, TypeError):
-    """A value that a function cannot accept; `except ValueError` and `except TypeError` both catch it.
+    """An invalid argument; `except ValueError` and `except TypeError` both catch it.
 
     Args:
-        argument: The name of the parameter, such as "labels"; never a flag of the command line.
-        found: The value, or a full sentence if `expected` is empty.
-        expected: The expected value.
+        argument: The name of the parameter, such as "labels"; never a command-line option.
+        found: A description of the value, or a complete statement if `expected` is empty.
+        expected: A description of valid values.
         hint: The remedy.
         row: The index of the row in the user's data.
     """
@@ -34,7 +34,7 @@ class Problem(ValueError, TypeError):
     def __init__(
         self, argument: str, found: str, *, expected: str = "", hint: str = "", row: int | None = None
     ) -> None:
-        super().__init__(argument, found)  # what pickle calls; the rest travels in __dict__
+        super().__init__(argument, found)  # pickle passes these two and restores __dict__
         self.argument, self.found, self.expected, self.hint, self.row = argument, found, expected, hint, row
 
     @property
@@ -45,7 +45,7 @@ class Problem(ValueError, TypeError):
         return f"{text}; {self.hint}" if self.hint else text
 
     def renamed(self, argument: str) -> Problem:
-        """Return the same problem with another argument."""
+        """Return the same problem under a different argument name."""
         return type(self)(argument, self.found, expected=self.expected, hint=self.hint, row=self.row)
 
     def __str__(self) -> str:
@@ -58,13 +58,13 @@ def first_line(error: BaseException) -> str:
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
-    """Raise Problem unless an argument is an integer of at least `least` that torch can hold."""
+    """Raise Problem unless `value` is an integer of at least `least` that fits in 64 bits."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
-        raise Problem(name, f"{value!r:.50}", expected=f"an integer of at least {least} and below 2**63")
+        raise Problem(name, f"{value!r:.50}", expected=f"an integer of at least {least} (and below 2**63)")
 
 
 def check_positive(name: str, value: Any) -> float:
-    """Return an argument that must be a positive finite number, of any library, or raise Problem."""
+    """Return a positive finite number or 0-dimensional array as a float, or raise Problem."""
     if isinstance(value, bool) or not (isinstance(value, Real) or getattr(value, "ndim", None) == 0):
         raise Problem(name, type(value).__name__, expected="a positive finite number")
     if not 0 < float(value) < math.inf:
@@ -73,21 +73,21 @@ def check_positive(name: str, value: Any) -> float:
 
 
 def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
-    """Raise Problem unless an argument is one of a few strings."""
+    """Raise Problem unless `value` is one of the `known` strings."""
     known = tuple(known)
     if value not in known:
         raise Problem(name, f"{value!r:.50}", expected=f"one of {', '.join(known)}")
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Return an argument that must be True or False; raise Problem for other types, such as strings."""
+    """Return `value` as a bool; raise Problem for all other types, such as strings."""
     if type(value).__name__ not in ("bool", "bool_"):  # Python's or NumPy's
         raise Problem(name, repr(value), expected="True or False")
     return bool(value)
 
 
 def check_probability(name: str, value: Any) -> float:
-    """Return an argument that must lie strictly between 0 and 1, or raise Problem."""
+    """Return `value` as a float; raise Problem unless it lies strictly between 0 and 1."""
     try:
         if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < 1:
             return float(value)

@@ -1,4 +1,4 @@
-"""Write files completely or not at all."""
+"""Write files atomically: completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import IO
 
 
 def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotFoundError) -> None:
-    """Raise `error` if the folder of `path` does not exist; the message names the option of the command line."""
+    """Raise `error` if the folder of `path` does not exist; the message may name a command-line `option`."""
     if not path.parent.is_dir():
         raise error(f"{option or f'cannot write {path}'}: there is no folder {path.parent}; create it first")
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write `data` to `path` so that a crash, a kill or a full disk leaves the old file or the new one.
+    """Write `data` to `path` atomically: a crash or a full disk leaves either the old file or the complete new one.
 
     Raises:
         FileNotFoundError: The folder of `path` does not exist.
@@ -29,13 +29,13 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Return a file to write, which replaces `path` when the block ends without an error, and is removed otherwise.
+    """Open a temporary file that replaces `path` if the block succeeds, and is removed if it fails.
 
-    The mode of a replaced file is kept. Content and name are on disk when the block ends.
+    The permissions of an existing file are kept. When the block ends, the new file has been flushed to disk.
     """
     target = Path(path)
     if target.is_dir():
-        raise IsADirectoryError(f"cannot write {target}: it is a folder; give the name of a file")
+        raise IsADirectoryError(f"cannot write {target}: it is a folder; pass the path of a file")
     check_parent(target)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
@@ -53,7 +53,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the entries of a folder to disk, if the file system can."""
+    """Flush the directory entries of a folder to disk, if the file system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

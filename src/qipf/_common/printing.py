@@ -1,4 +1,4 @@
-"""Untrusted strings: safe to show on one line of a terminal, and safe to parse."""
+"""Print and parse untrusted strings safely."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from qipf._common.errors import Problem
 
 LONGEST = 2000
-"""The largest length of a message; a library may put a whole array into one."""
+"""The maximum number of characters in a message; some libraries include whole arrays in theirs."""
 MOST_DOTS = 1000
-"""Dots in a line of a TOML file, numbers apart: each may be a part of a key."""
+"""The maximum number of dots in a line of TOML, except in decimal numbers; each may separate two parts of a key."""
 _FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
 def printable(text: object) -> str:
-    """Return the string with control characters, such as escape sequences, written out."""
+    """Convert `text` to a string in which non-printable characters, such as terminal controls, are escaped."""
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in str(text))
 
 
 def one_line(text: object) -> str:
-    """Return the string as one printable line of at most `LONGEST` characters."""
+    """Convert `text` to one printable line, truncated after `LONGEST` characters."""
     line = printable(" ".join(str(text).split()))
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}... ({len(line)} characters)"
 
@@ -31,10 +31,10 @@ def _escaped(letter: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the values of a TOML file whose keys are short: the memory grows with the square of their parts.
+    """Parse TOML, but refuse keys with many parts, because memory use grows with the square of the number of parts.
 
     Raises:
-        Problem: A line has more than `MOST_DOTS` dots outside numbers, or it is not TOML.
+        Problem: `text` is not valid TOML, or a line has more than `MOST_DOTS` dots outside numbers.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS and _FLOAT.sub("", line).count(".") > MOST_DOTS:

@@ -1,4 +1,4 @@
-"""One progress bar for everything that takes time."""
+"""Progress bars for long operations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], description: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
-    """Yield `items` and show a progress bar with the remaining time on standard error.
+    """Yield `items` and show progress and the remaining time on standard error.
 
-    There is no bar if `show` is false or the package rich is not installed.
+    Nothing is shown if `show` is false, standard error is not a terminal, or the package rich is not installed.
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # pyright: ignore[reportArgumentType]
@@ -31,11 +31,11 @@ def track(items: Iterable[T], description: str, *, total: int | None = None, sho
 
 
 def bar(show: bool = True) -> Any:
-    """Return a rich Progress with bar, count and remaining time on standard error, silent without a terminal."""
+    """Return a rich Progress that shows a bar, a count and the remaining time if standard error is a terminal."""
     rich_progress = require("rich.progress", extra="torch")
     console = require("rich.console", extra="torch").Console(stderr=True)
     return rich_progress.Progress(
-        rich_progress.TextColumn("{task.description}", markup=False),  # names of a user's own may hold brackets
+        rich_progress.TextColumn("{task.description}", markup=False),  # user-defined names may contain brackets
         rich_progress.BarColumn(),
         rich_progress.MofNCompleteColumn(),
         rich_progress.TimeRemainingColumn(),

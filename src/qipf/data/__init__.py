@@ -1,1 +1,1 @@
-"""Inputs and labels: batches of any data, and one reader per file format."""
+"""Read inputs and labels in batches, with one reader per file format."""

@@ -1,6 +1,6 @@
-"""Batches of inputs and labels from arrays, tables, dicts, datasets, loaders and iterators.
+"""Read batches of inputs and labels from arrays, tables, dicts, datasets, loaders and iterators.
 
-Datasets and loaders of PyTorch are recognised; it need not be installed.
+PyTorch datasets and loaders are recognised, but PyTorch need not be installed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from qipf._common.errors import Problem, check_whole
 from qipf.arrays import Array, check_not_masked
 
 LABELS = ("labels", "label", "targets", "target", "y")
-"""Keys of labels in a dict."""
+"""Keys under which a dict may hold labels."""
 INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
-"""Keys of the only input in a dict, whatever the model calls it."""
+"""Keys under which a dict may hold the only input, whatever the model calls it."""
 MASK = "attention_mask"
 _KINDS = {"U": "strings", "S": "bytes", "O": "Python objects", "M": "dates", "m": "durations", "V": "records"}
 
@@ -32,30 +32,32 @@ class InputSpec(NamedTuple):
 
     name: str
     dtype: Any = None
-    """The NumPy type; None if the model declares none, or takes strings or sequences."""
+    """The NumPy type; None if the model declares no type, or if the input consists of strings or sequences."""
     shape: tuple[int | None, ...] = ()
-    """None for any size; empty if the model declares no shape."""
+    """The shape, with None for an axis of any size; empty if the model declares no shape."""
 
     @property
     def batch(self) -> int | None:
-        """The number of rows that every run must have; None for any number."""
+        """The fixed batch size; None if batches may have any size."""
         return self.shape[0] if self.shape else None
 
     def __str__(self) -> str:
-        return f"{self.name!r} ({self.dtype}, {shape_text(self.shape)})"
+        declared = [] if self.dtype is None else [str(self.dtype)]
+        declared += [f"shape {shape_text(self.shape)}"] if self.shape else []
+        return f"{self.name!r} ({', '.join(declared)})" if declared else repr(self.name)
 
 
 class Batch(NamedTuple):
-    """One batch, bound to the inputs of a model.
+    """One batch, with its inputs arranged as the arguments of a model.
 
     Attributes:
-        args: Positional arguments, as the runner takes them.
-        kwargs: Named arguments.
+        args: Positional arguments of the model.
+        kwargs: Keyword arguments of the model.
         labels: One label or row of labels per input, or None.
-        mask: The attention mask of the data, also if the model does not take it, or None.
+        mask: The attention mask in the data, even if the model does not accept one, or None.
         rows: The number of inputs.
         number: The index of the batch.
-        numbers: The index of each row in the user's data; perturbed copies keep them.
+        numbers: The index of each row in the user's data; the perturbed copies of a row keep its index.
     """
 
     args: tuple[Any, ...]
@@ -68,46 +70,46 @@ class Batch(NamedTuple):
 
     @property
     def inputs(self) -> Any:
-        """The inputs for a perturbation: an array, a tuple of positional inputs, or a dict if all inputs have names."""
+        """The inputs to perturb: an array, a tuple of positional inputs, or a dict if all inputs are named."""
         if not self.args:
             return self.kwargs
         return self.args[0] if len(self.args) == 1 else self.args
 
     def replaced(self, inputs: Any) -> Batch:
-        """Return the batch with other `inputs`, in the form of the property `inputs`."""
+        """Return a copy of the batch with new inputs, given in the same form as the property `inputs`."""
         if not self.args:
             return self._replace(kwargs=inputs)
         return self._replace(args=tuple(inputs) if len(self.args) > 1 else (inputs,))
 
     def first(self, rows: int) -> Batch:
-        """Return the first rows."""
+        """Return at most the first `rows` rows."""
         return self if rows >= self.rows else self.chosen(slice(rows))
 
     def chosen(self, rows: slice | np.ndarray) -> Batch:
-        """Return some rows: a slice, or an array of row numbers."""
+        """Return the rows selected by a slice or by an array of indices."""
         args, kwargs, labels, mask = (take(part, rows) for part in self[:4])
         numbers: list[int] = np.asarray(self.numbers)[rows].tolist()
         return Batch(args, kwargs, labels, mask, len(numbers), self.number, numbers)
 
     @property
     def texts(self) -> bool:
-        """True if an input has rows of integers, as token ids are."""
+        """True if an input is a matrix of integers, such as token ids."""
         given = [one for one in (*self.args, *self.kwargs.values()) if compat.is_array_api_obj(one)]
         return any(one.ndim == 2 and _is_integral(one) for one in given)  # pyright: ignore
 
 
 class Source:
-    """Data that is read batch by batch: raw inputs, raw labels or None, and row indices.
+    """Read data batch by batch: each batch consists of raw inputs, raw labels or None, and row indices.
 
     Args:
         data: An array, (inputs, labels), a dict of arrays, a dataset, a loader, or an iterable of batches.
-        batch_size: Rows per batch, for data that does not come in batches.
-        numbers: The index of each row in a larger set, for errors; None to count from 0.
+        batch_size: Rows per batch, for data that is not already divided into batches.
+        numbers: The index of each row in the original data, for error messages; None to count from 0.
 
     Attributes:
-        rows: The number of rows; None if it is unknown before the data is read.
-        count: The number of batches, or None.
-        indexed: True if any row can be read at any time.
+        rows: The number of rows; None if it is unknown until the data has been read.
+        count: The number of batches; None if it is unknown.
+        indexed: True if rows can be read in any order.
     """
 
     rows: int | None = None
@@ -115,9 +117,9 @@ class Source:
     indexed: bool = False
     _started: Iterator[tuple[Any, Any, Sequence[int]]] | None = None
     _order: np.ndarray | None = None
-    """the rows to read, of data in which any row can be read"""
+    """the rows to read from indexed data; None to read all"""
     _limit: int | None = None
-    """the number of rows to read of another source"""
+    """the number of rows to read if `_data` is another source; None to read all"""
 
     def __init__(self, data: Any, batch_size: int, numbers: Sequence[int] | np.ndarray | None = None) -> None:
         check_whole("batch_size", batch_size, 1)
@@ -144,7 +146,7 @@ class Source:
 
     @classmethod
     def of(cls, data: Any, batch_size: int) -> Source:
-        """Return `data` if it is a source already, otherwise a source of it."""
+        """Return `data` if it is already a source, otherwise a new source that reads it."""
         return data if isinstance(data, Source) else cls(data, batch_size)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Sequence[int]]]:
@@ -152,14 +154,14 @@ class Source:
         return self._batches() if started is None else started
 
     def peek(self) -> tuple[Any, Any, Sequence[int]] | None:
-        """Return the first batch, or None if there is none; the next iteration yields it again."""
+        """Return the first batch, or None if there are no batches; the next iteration yields it again."""
         stream = iter(self)
         first = next(stream, None)
         self._started = stream if first is None else chain([first], stream)
         return first
 
     def sample(self, size: int, seed: int) -> Source:
-        """Return `size` random rows in their order if any row can be read, otherwise the first rows."""
+        """Return a source of `size` random rows in their original order, or of the first rows if it is not indexed."""
         if self.rows is not None and self.rows <= size:
             return self
         picked = copy.copy(self)
@@ -183,7 +185,7 @@ class Source:
             inputs, labels = _split(batch, number)
             rows = _rows_of((inputs, labels))
             if rows is None:
-                raise Problem("data", f"batch {number}: the number of rows is unknown", hint="give labels as well")
+                raise Problem("data", f"batch {number}: the number of rows is unknown", hint="pass labels as well")
             found = range(first, first + rows) if self._order is None else self._order[first : first + rows].tolist()
             yield inputs, labels, found if self._numbers is None else [int(self._numbers[row]) for row in found]
             first += rows
@@ -198,7 +200,7 @@ class Source:
         return iter(self._data)
 
     def _read(self, rows: slice | np.ndarray) -> Any:
-        """Return some rows of data in which any row can be read."""
+        """Return some rows of indexed data."""
         if self._whole is not None:
             return take(self._whole, rows)
         chosen = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
@@ -217,14 +219,14 @@ class Source:
 
 
 def mask_key(names: Container[str]) -> str:
-    """Return the name of the mask of the predicted tokens, which is that of the decoder if there is one."""
+    """Return the name of the attention mask of the predicted tokens: that of the decoder, if there is one."""
     return f"decoder_{MASK}" if "decoder_input_ids" in names else MASK
 
 
 def take(values: Any, rows: Any) -> Any:
-    """Return the same structure with some rows of every array, by a slice or a NumPy array of indices.
+    """Select rows of every array in a nested structure, with a slice or a NumPy array of indices.
 
-    A scalar, such as a switch of the model, is kept.
+    Scalars, such as flags of the model, are kept.
     """
     if isinstance(values, Mapping):
         return {key: take(part, rows) for key, part in values.items()}
@@ -234,7 +236,7 @@ def take(values: Any, rows: Any) -> Any:
 
 
 def row_count(values: Any) -> int | None:
-    """Return the number of rows of the first array in a structure; None if there is none."""
+    """Return the number of rows of the first array in a nested structure; None if there is no array."""
     if is_array(values):
         return len(values) if len(values.shape) else None
     parts = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()
@@ -242,7 +244,7 @@ def row_count(values: Any) -> int | None:
 
 
 def is_array(value: Any) -> bool:
-    """Return True for an array, or a table or a column of pandas or polars."""
+    """Return True for an array, or for a table or column of pandas or polars."""
     return compat.is_array_api_obj(value) or (hasattr(value, "to_numpy") and hasattr(value, "shape"))
 
 
@@ -256,7 +258,7 @@ def is_numbers(value: Any) -> bool:
 
 
 def as_numbers(values: Any, name: str) -> np.ndarray:
-    """Return a list, a table or any other array-like as an array of numbers, without a copy if possible."""
+    """Convert a list, a table or any other array-like to an array of numbers, without a copy if possible."""
     array = _to_array(values, name)
     if array.dtype.kind in "biufc":
         return array
@@ -267,16 +269,16 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
 
 
 def colours_last(shape: Sequence[int]) -> bool:
-    """Return True for the shape of images (N, H, W, c), and not (N, c, H, W), with 1, 3 or 4 colours."""
+    """Return True if images of this shape are (N, H, W, c) instead of (N, c, H, W), for c = 1, 3 or 4 colours."""
     return shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
 
 
 def one_per_row(labels: Array, rows: int, number: int) -> Array:
-    """Return the labels of a batch; raise unless there is one entry or row per input."""
+    """Return the labels of a batch unchanged; raise Problem unless there is one entry or row per input."""
     if labels.ndim == 0:
         raise Problem(
             "labels", f"batch {number}: expected one label per row, got a single number",
-            hint="a DataLoader makes batches of single samples",
+            hint="use a DataLoader to combine single samples into batches",
         )  # fmt: skip
     if labels.shape[0] != rows:
         raise Problem("labels", f"batch {number}: expected {rows} labels, one per input, got {labels.shape[0]}")
@@ -284,20 +286,20 @@ def one_per_row(labels: Array, rows: int, number: int) -> Array:
 
 
 def describe(value: Any) -> str:
-    """Describe a value, with types and shapes of its arrays, for an error message."""
+    """Describe a value for an error message, including the types and shapes of its arrays."""
     array: Any = value
     if compat.is_array_api_obj(value):
-        return f"{str(array.dtype).removeprefix('torch.')} {tuple(array.shape)}"
+        return f"{str(array.dtype).removeprefix('torch.')} array of shape {tuple(array.shape)}"
     if isinstance(value, Mapping):
         inside = ", ".join(f"{key}: {describe(item)}" for key, item in list(value.items())[:4])
-        return f"a dict of {len(value)} ({inside})"
+        return f"a dict of length {len(value)} ({inside})"
     if isinstance(value, tuple | list) and len(value) <= 4:
-        return f"a {type(value).__name__} of {len(value)}: {', '.join(map(describe, value))}"
+        return f"a {type(value).__name__} of length {len(value)} ({', '.join(map(describe, value))})"
     return type(value).__name__
 
 
 def shape_text(shape: Sequence[int | None]) -> str:
-    """Return a shape such as (N, 3, any) as a string."""
+    """Format a shape as in "(N, 3, any)"."""
     words = [
         "N" if axis == 0 and size is None else "any" if size is None else str(size) for axis, size in enumerate(shape)
     ]
@@ -305,10 +307,10 @@ def shape_text(shape: Sequence[int | None]) -> str:
 
 
 def _whole_arrays(data: Any) -> Any:
-    """Return whole arrays, with tables and lists converted; None for data in batches or items.
+    """Return data that is complete in memory as arrays; None for data that consists of batches or items.
 
-    An array, a table, a dict of arrays, and a tuple (inputs, labels) are whole. Inputs may be a tuple, a list or a dict
-    of arrays, one for each input of the model, and labels a list or None.
+    Complete data is an array, a table, a dict of arrays, or a tuple (inputs, labels). The inputs may be a tuple, list
+    or dict with one array per input of the model, and the labels may be a list or None.
     """
     if isinstance(data, Mapping):
         return {str(key): _converted(value, str(key)) for key, value in data.items()}
@@ -332,7 +334,7 @@ def _whole_arrays(data: Any) -> Any:
 
 
 def _converted(values: Any, name: str) -> Array:
-    """Return an array unchanged, and other values as a NumPy array; labels may be strings."""
+    """Return an array unchanged, and convert other values to a NumPy array; labels may be strings."""
     if compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
         return values
     return _to_array(values, name) if name in LABELS else as_numbers(values, name)
@@ -347,7 +349,7 @@ def _to_array(values: Any, name: str) -> np.ndarray:
 
 
 def _count_rows(whole: Any) -> int:
-    """Return the number of rows that every array has."""
+    """Return the number of rows, which must be the same in all arrays."""
     lengths = {name: len(part) if part.ndim else "a single number" for name, part in _columns(whole)}
     found = {
         length
@@ -356,12 +358,12 @@ def _count_rows(whole: Any) -> int:
     }
     if len(found) == 1 and isinstance(count := found.pop(), int):
         return count
-    hint = "put two batches of inputs in a list" if isinstance(whole, tuple) else ""
+    hint = "to pass two batches of inputs, put them in a list" if isinstance(whole, tuple) else ""
     raise Problem("data", f"{lengths}", expected="arrays with the same number of rows", hint=hint)
 
 
 def _columns(whole: Any) -> Iterable[tuple[str, Array]]:
-    """Return every array with a name for an error message."""
+    """Return all arrays, each with a name for error messages."""
     if isinstance(whole, Mapping):
         return whole.items()
     if not isinstance(whole, tuple):
@@ -373,19 +375,19 @@ def _columns(whole: Any) -> Iterable[tuple[str, Array]]:
 
 
 def _check_data(data: Any) -> None:
-    """Raise Problem if `data` is neither data nor batches, or an ambiguous list or tuple of arrays."""
+    """Raise Problem if `data` is neither an array nor batches, or is an ambiguous list or tuple of arrays."""
     hint = ""
     if isinstance(data, str | PathLike):
-        hint = "read the file first, for instance by numpy.load"
+        hint = "load the file first, for example with numpy.load"
     elif hasattr(data, "logits"):
-        hint = "score outputs by calling the scorer: scorer(outputs)"
+        hint = "to score outputs, call the scorer: scorer(outputs)"
     elif callable(getattr(data, "named_modules", None)):
-        hint = "the model is the first argument, and the data the second"
+        hint = "pass the model as the first argument and the data as the second"
     if hint or isinstance(data, bytes) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
         expected = "an array, (inputs, labels), a dict of arrays, a dataset, a DataLoader or an iterable of batches"
         raise Problem("data", type(data).__name__, expected=expected, hint=hint)
     if isinstance(data, tuple) and len(data) > 2 and all(map(is_array, data)):
-        hint = "put batches in a list, and several inputs in a tuple of their own: ((a, b), labels)"
+        hint = "put batches in a list, and several inputs in a nested tuple: ((a, b), labels)"
         raise Problem("data", f"a tuple of {len(data)} arrays", expected="(inputs, labels)", hint=hint)
     if not isinstance(data, list | tuple) or len(data) != 2:
         return
@@ -394,8 +396,8 @@ def _check_data(data: Any) -> None:
     first, second = (part if compat.is_array_api_obj(part) else _to_array(part, "data") for part in data)
     if first.ndim != second.ndim or str(first.dtype) != str(second.dtype):  # pyright: ignore
         raise Problem(
-            "data", f"{describe(first)} and {describe(second)}", expected="a list of batches of one kind",
-            hint="pass inputs and labels as a tuple (x, y), several inputs as ((a, b), y)",
+            "data", f"one {describe(first)} and one {describe(second)}", expected="a list of batches of one kind",
+            hint="pass inputs and labels as a tuple (x, y), and several inputs as ((a, b), y)",
         )  # fmt: skip
 
 
@@ -410,7 +412,7 @@ def _split(batch: Any, number: int) -> tuple[Any, Any]:
             return batch[0], batch[1] if len(batch) == 2 else None
         raise Problem(
             "data", f"batch {number}: expected inputs, (inputs, labels) or a dict of arrays, got {describe(batch)}",
-            hint="put several inputs in a tuple of their own: ((a, b), labels)",
+            hint="put several inputs in a nested tuple: ((a, b), labels)",
         )  # fmt: skip
     if not is_array(batch):
         kinds = "an array, a tuple (inputs, labels) or a dict of arrays"
@@ -427,7 +429,7 @@ def _rows_of(batch: tuple[Any, Any]) -> int | None:
 
 
 def _stacked(items: list[Any]) -> Any:
-    """Stack items of a dataset, each (input, label), a dict or an input; None for no items."""
+    """Stack items of a dataset, each an input, an (input, label) pair or a dict; return None if there are no items."""
     if not items:
         return None
     first: Any = items[0]
@@ -441,7 +443,7 @@ def _stacked(items: list[Any]) -> Any:
 
 
 def _is_torch(data: Any, name: str) -> bool:
-    """Return True if `data` is of this class of torch.utils.data."""
+    """Return True if `data` is an instance of the class `name` in torch.utils.data."""
     module = sys.modules.get("torch.utils.data")
     return module is not None and isinstance(data, getattr(module, name))
 

@@ -1,4 +1,4 @@
-"""Read an `.npz` or `.npy` that may come from anywhere: no pickled objects, no code, and bounded memory."""
+"""Read untrusted `.npz` and `.npy` files: no pickled objects, no code, and bounded memory."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qipf._common.budget import Budget, budget
 from qipf._common.errors import Problem
 
 LONGEST_LISTING = 2**20
-"""Bytes that the list of members may take, which is enough for ten thousand arrays."""
+"""The maximum size of the list of members in bytes, which is enough for ten thousand arrays."""
 SIZE = 5
-"""The position of the size of the listing in zipfile's record."""
+"""The index at which zipfile's end record holds the size of that list."""
 CHUNK = 2**20
 DAMAGED = "copy the file again"
 CODE = "save plain arrays of numbers"
 
 
 class Archive:
-    """The arrays of an `.npz` by name, read on demand. All that are read together stay within a memory limit.
+    """The arrays of an `.npz`, read on demand by name.
 
-    A compressed file may take `budget()`; one that is not compressed may take its size on the disk.
+    The memory of all arrays read is limited to `budget()` or the size of the file, whichever is larger.
 
     Raises:
-        Problem: The file is damaged, is not an archive, or decodes to more memory than it may.
+        Problem: The file is damaged or not an archive, or its arrays exceed the memory limit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,11 +38,11 @@ class Archive:
             with path.open("rb") as file:
                 end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
             if end and end[SIZE] > LONGEST_LISTING:
-                raise zipfile.BadZipFile("it lists more members than an archive of arrays has")  # noqa: TRY301
+                raise zipfile.BadZipFile("it lists too many members")  # noqa: TRY301
             self._zip = zipfile.ZipFile(path)
         except OSError:
             raise
-        except Exception as error:  # zipfile raises whatever it meets in a damaged listing
+        except Exception as error:  # zipfile may raise anything for a damaged listing
             raise Problem("data", f"{path} is not a zip archive, or is damaged ({error})", hint=DAMAGED) from None
         self._members = {name.removesuffix(".npy"): name for name in reversed(self._zip.namelist())}
         self.files = list(reversed(self._members))
@@ -64,15 +64,15 @@ class Archive:
     def _read(self, member: str) -> np.ndarray:
         about = self._zip.getinfo(member)
         if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or about.flag_bits & 1:
-            raise zipfile.BadZipFile("it is encrypted, or compressed in a way that NumPy does not write")
+            raise zipfile.BadZipFile("it is encrypted, or its compression is not supported")
         with self._zip.open(about) as stream:
             version = np.lib.format.read_magic(stream)
             read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             if version not in read_header:
-                raise ValueError(f"format {version} of NumPy's arrays is not one for numbers")
+                raise ValueError(f"version {version} of the NumPy format is not supported")
             shape, by_columns, dtype = read_header[version](stream)
             if dtype.itemsize == 0 or min(shape, default=0) < 0:
-                raise ValueError(f"it claims the shape {shape} and the type {dtype}, which hold nothing")
+                raise ValueError(f"its header declares the invalid shape {shape} or type {dtype}")
             if dtype.hasobject:
                 raise Problem("data", f"{self._path}: {member} holds pickled Python objects", hint=CODE)
             size = math.prod(shape) * dtype.itemsize
@@ -83,18 +83,18 @@ class Archive:
                 values[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
                 filled += len(part)
             if filled < size or stream.read(1):
-                raise ValueError(f"it claims {size} bytes and has {'fewer' if filled < size else 'more'}")
+                raise ValueError(f"its header declares {size} bytes, but it has {'fewer' if filled < size else 'more'}")
         return native(values.view(dtype).reshape(shape, order="F" if by_columns else "C"))
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of an `.npz` by name; only `names` if they are given."""
+    """Return the arrays of an `.npz`, or only those in `names`, keyed by name."""
     with Archive(path) as file:
         return {name: file[name] for name in file.files if names is None or name in names}
 
 
 def open_npy(path: Path) -> np.ndarray:
-    """Map an `.npy` with one row per example into memory."""
+    """Memory-map an `.npy` with one row per example."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, MemoryError) as error:
@@ -108,7 +108,7 @@ def open_npy(path: Path) -> np.ndarray:
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """Return the array in the byte order of this machine, which is the only one that torch takes."""
+    """Convert an array to the byte order of this machine, the only one that torch supports."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

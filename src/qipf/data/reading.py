@@ -1,4 +1,4 @@
-"""Open inputs and labels in an `.npz`, an `.npy` or a folder of images, and read them batch by batch."""
+"""Open an `.npz`, an `.npy` or a folder of images, and read inputs and labels batch by batch."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ NAMES = {
     "logits": ("logits",),
     "features": ("features",),
 }
-"""Names that arrays of an .npz file may have, by what they hold."""
+"""The accepted names of arrays in an `.npz`, keyed by the content of the array."""
 KNOWN = {name for names in NAMES.values() for name in names}
 INPUT = "input "
-"""The prefix of the keys of several inputs."""
+"""The prefix of the key of an input if a model has several."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Arrays (possibly still on disk) or image files, with labels if there are any."""
+    """Arrays (possibly still on disk) or image files, with labels if available."""
 
     arrays: dict[str, np.ndarray]
-    """Some of inputs, labels, logits, features, one row per example; one of several inputs has `INPUT` and its name."""
+    """The available inputs, labels, logits and features, with one row per example."""
     files: tuple[Path, ...] = ()
     classes: tuple[str, ...] = ()
     mode: str = ""
-    """The mode in which images are decoded; empty for the mode of the first one."""
+    """The mode in which images are decoded; empty to use the mode of the first image."""
     named: dict[str, np.ndarray] = field(default_factory=dict)
-    """Every array of an .npz file by its own name, for models with several inputs."""
+    """The arrays of an `.npz`, except labels, by their own names, for models with several inputs."""
     numbers: np.ndarray | None = None
-    """The row of every example in its file, if these are a part of the rows."""
+    """The row of each example in its file, if only some rows were taken."""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
@@ -51,22 +51,22 @@ class Data:
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
-        """The arrays of inputs, by their keys in `arrays`."""
+        """The input arrays, keyed as in `arrays`."""
         return {key: array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT)}
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The labels, if there are any."""
+        """The labels, or None if there are none."""
         return self.arrays.get("labels")
 
     def sample(self, size: int, seed: int = 0) -> Data:
-        """Draw at most `size` examples at random; they keep their order."""
+        """Draw at most `size` examples at random, in their original order."""
         if size >= len(self):
             return self
         return self.take(np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
 
     def take(self, rows: np.ndarray) -> Data:
-        """Return some rows, read into memory except for images."""
+        """Return some rows; arrays are read into memory, but images are not decoded."""
         files = tuple(self.files[row] for row in rows) if self.files else ()
         mode = self.mode or (image_mode(self.files[0]) if self.files else "")
         arrays = {key: value[rows] for key, value in self.arrays.items()}
@@ -74,7 +74,7 @@ class Data:
         return replace(self, arrays=arrays, files=files, named={}, numbers=numbers, mode=mode)
 
     def read(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
-        """Return the arrays of some rows, in memory and with decoded images."""
+        """Read the arrays of some rows into memory, and decode their images."""
         part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
         if self.files:
             files = tuple(self.files[row] for row in np.arange(len(self))[rows])
@@ -82,16 +82,16 @@ class Data:
         return part
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
-        """Return some images: the first input with four dimensions."""
+        """Return the images of some rows: the first input with four dimensions, or else the first input."""
         arrays = self.read(np.asarray(rows))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
 
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
-        """Return the data with the inputs that a model takes, found by their names in an .npz.
+        """Return the data with the inputs that a model takes, which are found by name in an `.npz`.
 
-        A model with one input takes `inputs` (or another name in `NAMES`), whatever its own input is called. Arrays
-        with the names of other inputs are added, and always an `attention_mask`.
+        The array `inputs` (or another name in `NAMES`) becomes the first input that has no array of its own name. If
+        there is an `attention_mask`, it is always included.
         """
         if not self.has_inputs:
             return replace(self, named={})
@@ -101,16 +101,16 @@ class Data:
         if alone and not others:
             return replace(self, named={})
         if self.files:
-            raise Problem("data", "a folder of images has one input", hint="give an .npz with several")
+            raise Problem("data", "a folder of images has only one input", hint="pass an .npz with several")
         first = {next((name for name in names if name not in others), "inputs"): self.arrays["inputs"]} if alone else {}
         declared = {one.name: self.named[one.name] for one in inputs if not alone and one.name in self.named}
         chosen = {**first, **declared, **others}
         missing = [one.name for one in inputs if one.dtype is not None and one.name not in chosen]
         if missing or not set(chosen) - {MASK}:
             raise Problem(
-                "data", f"it holds {', '.join((*self.arrays, *self.named)) or 'nothing'}, and the model takes "
+                "data", f"the file holds {', '.join((*self.arrays, *self.named)) or 'nothing'}, but the model takes "
                 f"{', '.join(map(str, inputs)) or 'inputs without names'}",
-                hint=f"give {listed('inputs')}, or an array with the name of each input",
+                hint=f"provide {listed('inputs')}, or one array named after each input",
             )  # fmt: skip
         arrays = {key: array for key, array in self.arrays.items() if key == "labels"}
         arrays |= {INPUT + name: array for name, array in chosen.items()}
@@ -123,16 +123,16 @@ class Data:
 
 
 class FileSource(Source):
-    """Opened data as batches in the types that a model takes.
+    """Read opened data in batches, in the types that a model takes.
 
-    Bytes are scaled to [0, 1] unless the model declares integers or they are token ids. The channels of images come
-    first, or last if only that fits the model.
+    Bytes are scaled to [0, 1] unless they are token ids or the model declares integers. Image channels come first, or
+    last if the model requires it.
 
     Args:
-        data: What `Data.bound` returned.
+        data: The result of `Data.bound`.
         inputs: The inputs of the model.
         batch_size: Rows per batch.
-        ids: True if rows of bytes are token ids instead of the numbers of a table.
+        ids: Treat rows of bytes as token ids instead of numbers in a table.
     """
 
     def __init__(self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False) -> None:
@@ -154,7 +154,7 @@ class FileSource(Source):
         return inputs, arrays.get("labels")
 
     def _taken(self, values: np.ndarray, spec: InputSpec | None, alone: bool) -> np.ndarray:
-        """Return one input in the layout and the range of values that the model takes."""
+        """Convert one input to the layout, type and range of values that the model takes."""
         dtype, shape = (None, ()) if spec is None else (spec.dtype, spec.shape)
         if self.data.files and len(shape) == 4 and shape[3] == values.shape[1] != shape[1]:
             values = values.transpose(0, 2, 3, 1)
@@ -166,7 +166,7 @@ class FileSource(Source):
         if dtype is not None:
             return values
         small = values.ndim == 2 and values.dtype.kind in "iu" and values.dtype not in (np.int32, np.int64)
-        if small:  # which only ids can be, and an embedding takes no other type
+        if small:  # these can only be token ids, and an embedding does not accept their type
             return values.astype(np.int64)
         return values.astype(np.float32) if values.dtype == np.float64 else values
 
@@ -177,14 +177,14 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     Args:
         path: The file or folder.
         labels: An `.npy` with labels, if the data has none.
-        named: Accept inputs under other names in an `.npz`, for a model with several inputs.
-        several: Accept several labels per example, as for pixels.
+        named: Accept inputs with other names in an `.npz`, for a model with several inputs.
+        several: Accept several labels per example, such as one per pixel.
     """
     if path.is_dir():
         files, classes, names = list_images(path)
         data = Data({} if classes is None else {"labels": classes}, files, names)
     elif ":" in path.name or path.suffix in (".pt2", ".onnx"):
-        raise Problem("data", f"{path} is a model", hint="give the model before the data")
+        raise Problem("data", f"{path} is a model", hint="pass the model before the data")
     elif not path.is_file():
         raise Problem("data", f"there is no file or folder {path}")
     elif path.suffix == ".npz":
@@ -195,16 +195,16 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
         raise Problem("data", str(path), expected="an .npz, an .npy or a folder of images", hint=_way_out(path))
     if labels is not None:
         if "labels" in data.arrays:
-            raise Problem("data", f"{path} has labels already", hint=f"leave {labels} out")
+            raise Problem("data", f"{path} already has labels", hint=f"leave out {labels}")
         data = replace(data, arrays={**data.arrays, "labels": open_npy(labels)})
     lengths = {key: len(value) for key, value in data.arrays.items()} | (
         {"files": len(data.files)} if data.files else {}
     )
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{count} {key}" for key, count in lengths.items())
-        raise Problem("data", f"the parts of {path} differ in length ({counts})", hint="give one of each per example")
+        raise Problem("data", f"the parts of {path} differ in length ({counts})", hint="add the missing ones")
     if len(data) == 0:
-        raise Problem("data", f"{path} holds no examples")
+        raise Problem("data", f"{path} contains no examples")
     for name, array in data.arrays.items():
         check_numbers(name, array)
     found = data.arrays.get("labels")
@@ -223,32 +223,32 @@ def listed(part: str) -> str:
 
 
 def no_labels(path: Path) -> Problem:
-    """Return the problem of data without labels, with the accepted and the found names of arrays."""
+    """Return the error for data without labels; it lists the arrays found and the accepted names."""
     found = f" only {', '.join(Archive(path).files)}" if path.suffix == ".npz" else ""
-    hint = "labels are the names of class subfolders" if path.is_dir() else f"name them {listed('labels')}"
+    hint = "sort the images into class subfolders" if path.is_dir() else f"add an array named {listed('labels')}"
     return Problem("data", f"{path} has no labels{',' if found else ''}{found}", hint=hint)
 
 
 HINTS = {
-    "labels": "give the number of each class, counted from 0 as the model counts them",
-    "inputs": "give the token ids that the model takes instead of texts",
+    "labels": "number the classes from 0, as the model does",
+    "inputs": "pass token ids instead of text",
 }
 
 
 def check_numbers(name: str, array: np.ndarray) -> None:
-    """Raise Problem unless an array holds numbers that a model can take."""
+    """Raise Problem unless an array holds numbers of at most 64 bits."""
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         hint = HINTS.get(name, "") if name != "inputs" or array.dtype.kind in "US" else ""
         found = f"values of type {array.dtype}"
-        raise Problem("data", found, expected=f"{name} that are numbers of at most 64 bits", hint=hint)
+        raise Problem("data", found, expected=f"numbers of at most 64 bits for {name}", hint=hint)
 
 
 def _way_out(path: Path) -> str:
-    """Show how to bring a table into a file that is read."""
+    """Return a hint that shows how to convert a table to an `.npz`; empty for other files."""
     if path.suffix not in (".csv", ".parquet"):
         return ""
     return (
-        f"a table becomes one by: import numpy, pandas; t = pandas.read_{path.suffix[1:]}({str(path)!r}); "
+        f"convert the table with: import numpy, pandas; t = pandas.read_{path.suffix[1:]}({str(path)!r}); "
         "numpy.savez('data.npz', inputs=t.drop(columns='label').to_numpy('float32'), labels=t['label'])"
     )
 
@@ -261,10 +261,10 @@ def _npz(path: Path, named: bool) -> Data:
     if set(found) <= {"labels"} and not others:
         raise Problem(
             "data",
-            f"{path} holds {', '.join(Archive(path).files) or 'nothing'}",
-            hint=f"name the arrays {listed('inputs')}, or logits, and {listed('labels')}",
+            f"{path} contains {', '.join(Archive(path).files) or 'nothing'}",
+            hint=f"name its arrays {listed('inputs')} or logits, and {listed('labels')}",
         )
     for part, array in found.items():
         if array.ndim == 0:
-            raise Problem("data", f"{part} in {path} is a single number", hint="give one row per example")
+            raise Problem("data", f"{part} in {path} is a single number", hint="provide one row per example")
     return Data(found, named={name: array for name, array in others.items() if array.ndim})

@@ -24,21 +24,21 @@ from qipf.data.npz import read_arrays
 Columns = dict[str, np.ndarray]
 
 ROW = 100
-"""The least memory of a row in bytes, with the copies of a score that the metrics make."""
+"""The minimum memory of a row in bytes, including the copies of scores that the metrics make."""
 LONGEST_LINE = 8 * 2**20
 MOST_COLUMNS = 10_000
-"""Columns of a table; each takes several kilobytes, even if it is empty."""
+"""The maximum number of columns; each takes several kilobytes, even if it is empty."""
 FLAGS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
-"""Strings for wrong and correct predictions."""
+"""Strings that mark a wrong prediction (0) or a correct one (1)."""
 EXACT = 2.0**53
-"""From here on, different integers are the same floating-point number."""
+"""From this value on, distinct integers may be equal as floating-point numbers."""
 
 
 def read_columns(file: Path) -> Columns:
-    """Return every column with one value per row, by name."""
+    """Return all columns with one value per row, keyed by name."""
     readers = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
     if file.suffix not in readers:
-        raise Problem("table", str(file), expected=f"a file that ends in {', '.join(readers)}")
+        raise Problem("table", str(file), expected="a .csv, .parquet or .npz file")
     if not file.is_file():
         raise Problem("table", f"there is no file {file}")
     return readers[file.suffix](file)
@@ -61,11 +61,11 @@ def check_header(line: bytes, file: Path) -> None:
 
 
 def _too_wide(file: Path, columns: int) -> Problem:
-    return Problem("table", f"{file} has {columns} columns, more than {MOST_COLUMNS}", hint="keep those of the scores")
+    return Problem("table", f"{file} has {columns} columns, more than {MOST_COLUMNS}", hint="keep only the scores")
 
 
 def csv_columns(content: Any, file: Path) -> Columns:
-    """Parse CSV text with a header line; `file` is named in errors."""
+    """Parse a CSV table with a header line; error messages name `file`."""
     reader = require("pyarrow.csv", extra="torch")
     try:
         table = reader.read_csv(content)
@@ -83,19 +83,19 @@ def _npz(file: Path) -> Columns:
 
 
 def read_parquet(path: Path, *, row: int) -> Any:
-    """Return the columns of one number or string per row as an Arrow table; equal strings are held once.
+    """Read the columns with one number or string per row as an Arrow table, in which equal strings are stored once.
 
-    A page of a Parquet file can unpack to a million times its size, whatever the file claims, and Arrow has no limit of
-    its own. The operating system has one on Linux; elsewhere only what the file claims is checked.
+    A page of a Parquet file can decompress to a million times its size, whatever size the file declares, and Arrow has
+    no limit. On Linux, the operating system limits the memory; elsewhere, only the declared sizes are checked.
 
     Args:
         path: The file.
-        row: Bytes that a row will take in the memory of the caller.
+        row: The memory in bytes that the caller needs per row.
     """
     arrow = require("pyarrow", extra="torch")
-    path.open("rb").close()  # a file that cannot be opened says why itself
+    path.open("rb").close()  # raise an OSError if the file cannot be opened
     most, pool = budget(), arrow.default_memory_pool()
-    arrow.set_memory_pool(arrow.system_memory_pool())  # the others reserve more address space than they use
+    arrow.set_memory_pool(arrow.system_memory_pool())  # other pools reserve more address space than they use
     try:
         with limited_memory(most // 2):
             return _decode(path, most // 2, most // row)
@@ -103,7 +103,7 @@ def read_parquet(path: Path, *, row: int) -> Any:
         raise
     except MemoryError:
         raise too_large(path, most) from None
-    except Exception as error:  # Arrow, its Thrift reader and the decoders of strings share no class
+    except Exception as error:  # Arrow, Thrift and string decoders raise unrelated types
         why = " ".join(str(error).split())
         raise Problem("table", f"{path} is not a Parquet file, or is damaged ({why})", hint="copy it again") from None
     finally:
@@ -111,7 +111,7 @@ def read_parquet(path: Path, *, row: int) -> Any:
 
 
 def _decode(path: Path, most: int, rows: int) -> Any:
-    """Read a Parquet file of at most `rows` rows and `most` bytes; more is a MemoryError."""
+    """Read a Parquet file; raise MemoryError if it has more than `rows` rows or `most` bytes."""
     arrow, parquet = require("pyarrow", extra="torch"), require("pyarrow.parquet", extra="torch")
     with parquet.ParquetFile(path) as file:
         about = file.metadata
@@ -122,7 +122,7 @@ def _decode(path: Path, most: int, rows: int) -> Any:
             raise MemoryError
     texts = [part.name for part in flat if not arrow.types.is_primitive(part.type)]
     with parquet.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:
-        # in this thread alone: after an error in another one, Arrow may abort the process when it ends
+        # no worker threads: after an error in one of them, Arrow may abort the process when it exits
         table = file.read([part.name for part in flat], use_threads=False)
     if table.num_rows > rows:
         raise MemoryError
@@ -131,7 +131,7 @@ def _decode(path: Path, most: int, rows: int) -> Any:
 
 
 def _claimed(about: Any) -> int:
-    """Bytes that the file says it unpacks to; strings of a fixed length are not stored as dictionaries."""
+    """Return the decoded size in bytes that the file declares; repeated strings of fixed length count in full."""
     stored = filled = 0
     widths = [about.schema.column(i).length for i in range(about.num_columns)]
     for group in map(about.row_group, range(about.num_row_groups)):
@@ -141,7 +141,7 @@ def _claimed(about: Any) -> int:
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow column; equal strings are one object."""
+    """Return the values of an Arrow column; equal strings of a dictionary are the same object."""
     values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
@@ -161,7 +161,7 @@ def _arrow(table: Any, file: Path) -> Columns:
 def _column(column: Any) -> np.ndarray:
     types = require("pyarrow.types", extra="torch")
     if types.is_string(column.type):
-        column = column.dictionary_encode()  # equal strings become one object
+        column = column.dictionary_encode()  # so that equal strings become the same object
     if types.is_dictionary(column.type):
         if not types.is_primitive(column.type.value_type):
             return np.array(column_values(column), dtype=object)
@@ -169,20 +169,20 @@ def _column(column: Any) -> np.ndarray:
     numbers = types.is_integer(column.type) or types.is_floating(column.type)
     if not numbers or column.null_count or not column.num_chunks:
         return column.to_numpy()
-    parts = [np.from_dlpack(chunk) for chunk in column.chunks]  # not by way of pandas, which is slow to import
+    parts = [np.from_dlpack(chunk) for chunk in column.chunks]  # to_numpy() would import pandas, which is slow
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def read_correct(
     columns: Columns, correct: str = "correct", label: str = "label", predicted: str = "predicted"
 ) -> np.ndarray | None:
-    """Return 1 for correct predictions, 0 for wrong ones and NaN for unknown ones, (N,); None without such columns.
+    """Return 1 for each correct prediction, 0 for wrong and NaN for unknown ones, (N,); None if columns are missing.
 
     Args:
         columns: The table.
-        correct: The column of 0 and 1, or of true and false.
-        label: The column of true classes, if there is no column `correct`.
-        predicted: The column of predicted classes.
+        correct: The name of a column of 0 and 1, or true and false.
+        label: The name of the column of true classes, used if there is no column `correct`.
+        predicted: The name of the column of predicted classes.
 
     Raises:
         Problem: A value is neither 0 nor 1, or the classes cannot be compared exactly.
@@ -205,7 +205,7 @@ def read_correct(
     if len(kinds) > 1:
         raise Problem(
             "table", f"one of the columns {label!r} and {predicted!r} holds numbers and the other strings",
-            hint="write both in the same way, or give a column of 0 and 1",
+            hint=f"use one type for both, or add a column {correct!r} of 0 and 1",
         )  # fmt: skip
     for name, values, gone in zip((label, predicted), both, empty, strict=True):
         if values.dtype.kind == "f":
@@ -215,23 +215,23 @@ def read_correct(
 
 
 def missing(values: np.ndarray) -> np.ndarray:
-    """Return True for every value of a column that is empty or NaN."""
+    """Return a mask of the empty and NaN values in a column."""
     if values.dtype.kind in "biuf":
         return np.isnan(values)
     return np.array([value is None or value != value or value == "" for value in values.tolist()], dtype=bool)
 
 
 def check_values(name: str, values: np.ndarray, bad: np.ndarray, expected: str) -> None:
-    """Raise Problem with the first row of a column that is marked as bad."""
+    """Raise Problem for the first value of a column that is marked as bad."""
     if bad.any():
         row = int(np.argmax(bad))
         value = values[row]
-        got = f"no value in row {row}" if missing(values[row : row + 1])[0] else f"got {str(value)[:50]!r} in row {row}"
-        raise Problem("table", f"column {name!r}: expected {expected}, {got} (row 0 is the first)")
+        got = "no value" if missing(values[row : row + 1])[0] else f"{str(value)[:50]!r}"
+        raise Problem("table", f"column {name!r}: expected {expected}, got {got} in row {row} (counted from 0)")
 
 
 def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table as CSV text; an empty `head` is left out."""
+    """Format a table as CSV, without a header line if `head` is empty."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     if head:
@@ -241,11 +241,11 @@ def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 class TableWriter:
-    """Write columns to a `.csv` or `.parquet` file batch by batch; it appears only when everything has been written."""
+    """Write a `.csv` or `.parquet` file batch by batch; the file appears only once it is complete."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet"):
-            raise Problem("path", str(path), expected="a file that ends in .csv or .parquet")
+            raise Problem("path", str(path), expected="a path that ends in .csv or .parquet")
         check_parent(path)
         self._arrow: Any = require("pyarrow", extra="torch") if path.suffix == ".parquet" else None
         self._path = path
@@ -259,7 +259,7 @@ class TableWriter:
         return self
 
     def write(self, columns: dict[str, Any]) -> None:
-        """Append rows; every call must bring the same columns."""
+        """Append rows; the columns must be the same in every call."""
         if self._arrow:
             table = self._arrow.table(columns)
             if self._parquet is None:

@@ -1,4 +1,4 @@
-"""Read new rows of growing tables: a file, or a folder of CSV and Parquet files."""
+"""Read new rows from tables that grow: a file, or a folder of CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from qipf.data.tables import LONGEST_LINE, Columns, check_header, csv_columns, r
 
 ENDINGS = (".csv", ".parquet")
 CHUNK = LONGEST_LINE
-"""Bytes of a CSV file that are read at once."""
-SHORTER = "write a new file instead; files may only grow"
+"""The number of bytes of a CSV file that are read at once."""
+SHORTER = "files may only grow, so write a new file instead"
 
 
 class Tail:
-    """Read the rows that were appended since the last look.
+    """Read the rows that were appended since the last call of `new`.
 
-    CSV files grow by complete lines; a last line without its end waits for the next look. Parquet files appear
-    complete, or are replaced by longer ones; one that cannot be read yet waits, too.
+    In a CSV file, an incomplete last line is left for the next call. A Parquet file may be replaced by a longer one; if
+    it cannot be read yet, it is tried again in the next call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,10 +32,10 @@ class Tail:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._headers: dict[Path, bytes] = {}
         self.waiting: dict[Path, str] = {}
-        """Files that could not be read yet, and why."""
+        """Files that could not be read yet, with the reason."""
 
     def new(self) -> Iterator[tuple[Path, Columns]]:
-        """Yield the files with new rows, in the order of their names, and the columns of these rows, in pieces."""
+        """Yield pairs of a file and the columns of some of its new rows, sorted by file name."""
         files = [self._path] if self._path.is_file() else sorted(self._path.iterdir())
         for file in files:
             if file.suffix not in ENDINGS or file.name.startswith(".") or not file.is_file():

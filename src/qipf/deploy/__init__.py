@@ -1,1 +1,1 @@
-"""A model and its scorer as one module or one ONNX graph."""
+"""Combine a model and its scorer in one module or one ONNX graph."""

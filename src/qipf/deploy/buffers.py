@@ -1,4 +1,4 @@
-"""A module whose buffers keep their precision, follow the model, and may change their size with a state dict."""
+"""A module whose buffers keep their precision, follow the model, and may change size when a state dict is loaded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class PreciseBuffers(nn.Module):
-    """Buffers keep their types in a model of half precision, and may be loaded from another fit of other sizes."""
+    """Keep the types of buffers if the model is cast to half precision, and load buffers of any size."""
 
     def _follow(self, device: torch.device) -> None:
-        """Move to the device of the logits, if the model was moved by itself; several threads may do so at a time."""
+        """Move to the device of the logits, in case only the model was moved; several threads may do this at once."""
         if any(buffer is not None and buffer.device != device for buffer in self._buffers.values()):
             self.to(device)
 
@@ -28,7 +28,7 @@ class PreciseBuffers(nn.Module):
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        for key, buffer in self.named_buffers():  # another fit may have left tensors of other sizes
+        for key, buffer in self.named_buffers():  # tensors of another fit may have other sizes
             if isinstance(found := state_dict.get(prefix + key), Tensor):
                 self._buffers[key] = torch.empty_like(found, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The probability of error and the decision of a scorer, as part of a graph."""
+"""Compute the probability of error and the decision of a scorer inside a graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qipf.scores.base import Scorer
 
 
 class Guarded(NamedTuple):
-    """The result of a wrapped model whose scorer has a probability of error or a decision; None for a missing one."""
+    """The result of a wrapped model whose scorer has a probability of error or a decision; a missing one is None."""
 
     output: Any
     uncertainty: Tensor
@@ -23,7 +23,7 @@ class Guarded(NamedTuple):
 
 
 class Improved(NamedTuple):
-    """The result of a model wrapped with `posterior=True`: as `Guarded`, and the probability of every class, (N, C)."""
+    """The result of a model wrapped with `posterior=True`: the fields of `Guarded`, and class probabilities (N, C)."""
 
     output: Any
     uncertainty: Tensor
@@ -33,7 +33,7 @@ class Improved(NamedTuple):
 
 
 class Judge(PreciseBuffers):
-    """Computes the probability of error and the decision from the uncertainty, with learned values as buffers."""
+    """Compute the probability of error and the decision from the uncertainty, with fitted values as buffers."""
 
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Judge(PreciseBuffers):
         return bool(self.method) or self.decides
 
     def forward(self, uncertainty: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the probability of error (N,) and which predictions are accepted (N,); NaN is not accepted."""
+        """Return the probability of error (N,) and whether each prediction is accepted (N,); NaN is never accepted."""
         if not torch.compiler.is_compiling():
             self._follow(uncertainty.device)
         tables: dict[str, Any] = self._buffers

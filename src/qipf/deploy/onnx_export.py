@@ -21,25 +21,26 @@ def export_onnx(
 ) -> None:
     """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
 
-    The batch may have any size. The outputs are `logits`, `uncertainty` (N,) and, if the scorer has them, `probability`
-    (of error), `accept` and `modes` (N, K), and `posterior` (N, C) if `wrap` was called with `posterior=True`. The
-    model is exported in evaluation mode and keeps its mode. With `wrap(..., views=2)` the graph computes both views.
+    The batch may have any size. The outputs are `logits` and `uncertainty` (N,), followed by those that apply:
+    `probability` (of error), `accept` and `modes` (N, K) if the scorer has them, and `posterior` (N, C) if `wrap` was
+    called with `posterior=True`. The model is exported in evaluation mode, and its own mode is restored. With
+    `wrap(..., views=2)`, the graph computes both views.
 
     Args:
-        wrapped: A module that `qipf.wrap` returned.
+        wrapped: A module returned by `qipf.wrap`.
         path: The file to write.
         example: An example input, or a tuple of all inputs of the model, with two or more rows; only shapes and types
             matter.
-        opset: The version of the ONNX operators.
+        opset: The version of the ONNX operator set.
 
     Raises:
-        ValueError: The scorer or the model cannot be part of a graph, or the example has fewer than two rows.
-        ImportError: onnx or onnxscript is missing.
+        ValueError: The scorer or the model cannot be exported, or the example has fewer than two rows.
+        ImportError: onnx or onnxscript is not installed.
     """
     require("onnx", extra="onnx")
     require("onnxscript", extra="onnx")
     if not isinstance(wrapped, Wrapped):
-        raise TypeError(f"wrapped: expected a module that qipf.wrap returned, got {type(wrapped).__name__}")
+        raise TypeError(f"wrapped: expected a module returned by qipf.wrap, got {type(wrapped).__name__}")
     inputs = example if isinstance(example, tuple) else (example,)
     if not inputs or any(not isinstance(part, Tensor) or part.ndim < 1 or part.shape[0] < 2 for part in inputs):
         raise ValueError("example: expected tensors with a leading batch axis of two or more rows")
@@ -53,7 +54,7 @@ def export_onnx(
     try:
         with torch.no_grad(), warnings.catch_warnings():
             graph(*inputs)  # raises the errors of the model itself, and moves the scorer to its device before tracing
-            warnings.simplefilter("ignore")  # the exporter comments on its own dependencies
+            warnings.simplefilter("ignore")  # the exporter warns about its own dependencies
             try:
                 program: Any = torch.onnx.export(
                     graph, inputs, dynamo=True, opset_version=opset, verbose=False, output_names=graph.names,
@@ -61,7 +62,7 @@ def export_onnx(
                     dynamic_shapes=(tuple({0: batch} for _ in inputs),),
                 )  # fmt: skip
             except Exception as error:
-                found = f"({type(error).__name__}); torch's exporter says:\n{error}"
+                found = f"({type(error).__name__}); torch reports:\n{error}"
                 raise ValueError(f"the wrapped model cannot be exported {found}") from error
     finally:
         for module, training in was_training.items():
@@ -73,7 +74,7 @@ def export_onnx(
 
 
 class _Judged(nn.Module):
-    """Returns all outputs of the wrapped model and its scorer, in the order of `names`."""
+    """Return all outputs of the wrapped model and its scorer, in the order of `names`."""
 
     def __init__(self, wrapped: Wrapped) -> None:
         super().__init__()

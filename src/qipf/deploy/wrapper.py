@@ -1,4 +1,4 @@
-"""A model and a scorer as one torch module: inputs -> (output, uncertainty)."""
+"""Combine a model and a scorer in one torch module: inputs -> (output, uncertainty)."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ _CLASSES = Classes()
 def wrap(
     model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False, views: int | None = None
 ) -> Wrapped:
-    """Return a module that returns the model's own output and the uncertainty of every prediction.
+    """Combine a model and a scorer in a module that returns (output, uncertainty) for every input.
 
-    If the scorer has a probability of error or a decision, the module returns a named tuple with these as well. It can
-    be moved, saved (`state_dict`), compiled and exported, and several threads may share it. It uses the model in the
-    mode that the model is in, so call `.eval()` for predictions. The scorer follows the model to another device.
+    If the scorer has a probability of error or a decision, the module returns a named tuple that includes them. It can
+    be moved, saved (`state_dict`), compiled and exported, and several threads may share it. It does not change the mode
+    of the model, so call `.eval()` for predictions. If the model is moved to another device, the scorer follows it.
 
     A scorer that reads more than the logits adds forward hooks to the model. They do nothing when the model is called
-    by itself, and are removed with the wrapped module.
+    directly, and are removed when the wrapped module is deleted.
 
     Args:
         model: A trained module. The module inside `torch.compile` or `DataParallel` is used; compile the wrapped module
             instead.
         scorer: A fitted scorer. Fitting it again does not change the wrapped module.
-        features: The module whose output the scorer reads as features, as given to `qipf.collect`; None for the input
+        features: The module whose output the scorer reads as features, as passed to `qipf.collect`; None for the input
             of the last linear layer.
-        posterior: Also return the probability of every class that a probe or a twin finds, (N, C): often a better
-            prediction than the output of the model, which stays as it is.
-        views: How many views of an image, itself included, to average over, with one pass each; None for the number
-            that the scorer has.
+        posterior: Also return the class probabilities (N, C) of a probe or a twin, which are often a better prediction
+            than the output of the model. The output is not changed.
+        views: The number of views of each image to average over, including the image itself, with one pass per view;
+            None for the number in the settings of the scorer.
 
     Raises:
         RuntimeError: The scorer is not fitted.
-        TypeError: The model is not a module, the scorer is not a scorer, or it has no posterior.
-        ValueError: There is no such layer or view.
+        TypeError: The model is not a module, or the scorer is not a scorer or has no posterior.
+        ValueError: A layer or view does not exist.
     """
     if isinstance(model, Scorer) and isinstance(scorer, nn.Module):
         raise TypeError("expected qipf.wrap(model, scorer), got the scorer first; swap the two arguments")
@@ -69,8 +69,8 @@ def wrap(
     facts = scorer._require_fitted().facts
     if views is not None and (other := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
-            found = f"{' and '.join(scorer.attachments)} of this scorer hold for other views"
-            raise Problem("views", found, hint=f"learn them about scorer.with_views({views})")
+            found = f"the {' and '.join(scorer.attachments)} of this scorer cannot be used with other views"
+            raise Problem("views", found, hint=f"fit again for scorer.with_views({views})")
         scorer = other
     task = TASKS.get(scorer.task_name)
     if task is not None and not task.independent:
@@ -82,14 +82,14 @@ def wrap(
 
 
 class Wrapped(nn.Module):
-    """A model and a scorer, as `wrap` returns them."""
+    """A model and a scorer, combined by `wrap`."""
 
     def __init__(
         self, model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False
     ) -> None:
         super().__init__()
         if posterior and not isinstance(scorer, Mixture):
-            raise TypeError(f"posterior: {scorer.name} has none; a scorer that qipf.default(model, data) fits has one")
+            raise TypeError(f"posterior: the scorer {scorer.name} has none; fit one with qipf.default(model, data)")
         self.posterior = posterior
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
@@ -103,7 +103,7 @@ class Wrapped(nn.Module):
         self._copied, self.twin = next(iter(copies.items()), ("", None))
         self._views = tuple(dict.fromkeys(layer.name for layer in scorer.layers if isinstance(layer, View)))
         self.training = model.training
-        self._unseen = isinstance(scorer, Confidence)  # others were fitted to logits that were looked at
+        self._unseen = isinstance(scorer, Confidence)  # for other scorers, fitting checked the logits
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
         """Return the output of the model, unchanged, and the uncertainty (N,), or a `Guarded` or `Improved` tuple."""
@@ -114,7 +114,7 @@ class Wrapped(nn.Module):
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
     def scored(self, outputs: Outputs) -> tuple[Tensor, Tensor | None]:
-        """Return the uncertainty (N,), and the posterior (N, C) if it was asked for."""
+        """Return the uncertainty (N,) and the posterior (N, C), which is None unless requested."""
         return self.scorer.improved(outputs) if self.posterior else (self.scorer(outputs), None)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
@@ -159,7 +159,7 @@ class ScorerModule(PreciseBuffers):
         self.scorer._use(Fitted(tensors, dict(facts)))
 
     def forward(self, outputs: Outputs) -> Tensor:
-        """Return the uncertainty (N,), NaN for a row with a logit that is not finite, since a graph cannot raise."""
+        """Return the uncertainty (N,); NaN for rows with non-finite logits, because a graph cannot raise an error."""
         mark, known = self._prepared(outputs)
         scores = self.scorer.graph_score(known, self._buffers)
         return scores if mark is None else scores + mark
@@ -185,9 +185,9 @@ class ScorerModule(PreciseBuffers):
         return modes if mark is None else modes + mark[:, None]
 
     def _prepared(self, outputs: Outputs) -> tuple[Tensor | None, Outputs]:
-        """Return NaN for each row with a logit that is not finite, 0 for others, and outputs with finite logits.
+        """Return NaN for rows with non-finite logits and 0 for others, and outputs in which all logits are finite.
 
-        If all logits are finite, which is cheap to find out on a CPU outside a graph, return None and the outputs.
+        On a CPU and outside a graph, where this is cheap to check, return None instead of zeros if all are finite.
         """
         if torch.compiler.is_exporting() and self.scorer.export_problem:
             raise ValueError(f"{self.scorer.name} cannot be exported: {self.scorer.export_problem}")
@@ -201,14 +201,14 @@ class ScorerModule(PreciseBuffers):
         return mark, _outputs(finite, outputs.features, outputs.layers)
 
     def get_extra_state(self) -> Tensor:
-        """Return the settings and the fitted facts as a tensor of bytes, which any state-dict format can hold."""
+        """Return the settings and the fitted facts as a tensor of bytes, which any state-dict format can store."""
         settings, facts = self.scorer.settings(), dict(self.scorer._require_fitted().facts)
         plain = {key: value for key, value in settings.items() if not callable(value)}
         text = json.dumps({"scorer": self._kind.name, "settings": plain, "facts": facts}, sort_keys=True)
         return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take over the settings and facts of a state dict whose tensors have been loaded."""
+        """Restore the settings and facts from a state dict whose tensors have already been loaded."""
         told = json.loads(bytes(state.cpu().numpy()).decode())
         if told["scorer"] != self._kind.name:
             raise ValueError(
@@ -221,15 +221,15 @@ class ScorerModule(PreciseBuffers):
         if wanted != own:
             self.scorer = before
             raise Problem(
-                "state_dict", f"its scorer reads {', '.join(wanted) or 'no layer'}, and this module "
+                "state_dict", f"its scorer reads {', '.join(wanted) or 'no layer'}, but this module reads "
                 f"{', '.join(own) or 'none'}", hint="wrap the model with that scorer and its number of views first",
             )  # fmt: skip
 
 
 def _recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorder:
-    """Return a recorder of the features and layers that a fitted scorer reads, whose hooks live as long as it does.
+    """Return a recorder of the features and layers that a fitted scorer reads; its hooks last as long as it does.
 
-    It also keeps the input of a softmax or a sigmoid, unless the scorer was fitted to the numbers of a regression.
+    It also records the input of a final softmax or sigmoid, unless the scorer was fitted to a regression.
     """
     scorer._check_features(features)
     facts = scorer._require_fitted().facts
@@ -259,10 +259,10 @@ def _head(model: nn.Module, scorer: Scorer) -> nn.Module:
         and columns in (None, module.out_features)
     }
     if len(heads) != 1:
-        found = f"{len(heads)} linear layers ({', '.join(heads)})" if heads else "no linear layer"
+        wanted = f"{width or 'any number of'} features to {columns or 'any number of'} logits"
         raise Problem(
-            "features", f"{found} of this model maps {width or 'any number of'} features to "
-            f"{columns or 'any number of'} logits",
+            "features", f"{len(heads)} ({', '.join(heads)})" if heads else "none",
+            expected=f"one linear layer that maps {wanted}",
             hint="name the module whose output is the features, here and in qipf.collect",
         )  # fmt: skip
     return next(iter(heads.values()))
@@ -275,7 +275,7 @@ def _rows(logits: Tensor) -> Tensor:
 
 
 def _outputs(logits: Tensor, features: Tensor | None, layers: Mapping[str, Tensor]) -> Outputs:
-    """Return the `Outputs` of a pass, outside a graph without checks, which take longer than small models."""
+    """Return the `Outputs` of a pass; outside a graph, skip the checks, which take longer than a small model."""
     if torch.compiler.is_compiling():
         return Outputs(logits=logits, features=features, layers=layers)
     return Outputs.unchecked(logits, features=features, layers=layers)

@@ -64,8 +64,8 @@ class FeatureSpec:
         if not at or (known and not _FORM.match(form) and name not in known):
             return cls(text)
         if not _FORM.match(form):
-            hint = f"for instance '{name}@2x2' for a map, '{name}@tokens1' for tokens, or '{name}' for the average"
-            raise Problem("layers", f"{text!r} ends in an unknown reading {form!r}", hint=hint)
+            hint = f"use '{name}@2x2' for a map, '{name}@tokens1' for tokens, or '{name}' for the average"
+            raise Problem("layers", f"{text!r} ends in the unknown form {form!r}", hint=hint)
         return cls(name, form)
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class FeatureSpec:
 
         Args:
             values: The tensor that was read.
-            channels_last: The form "mean" keeps the last dimension instead of the second.
+            channels_last: For the form "mean", keep the last dimension instead of the second.
         """
         if self.form == "whole":
             return values
@@ -92,10 +92,10 @@ class FeatureSpec:
         height, width, last, tokens = found.groups() if found else (None,) * 4
         wanted = 4 if height else 2 if self.form in ("rows", "input") else 3
         if values.ndim != wanted or (tokens and values.shape[1] <= int(tokens)):
-            more = f" and more than {tokens} token(s)" if tokens else ""
+            more = f" and at least {int(tokens) + 1} tokens" if tokens else ""
             raise Problem(
-                "layers", f"{self}: this reading needs a tensor of {wanted} dimensions{more}, and it has shape "
-                f"{tuple(values.shape)}", hint=f"choose another reading of {self.source!r}",
+                "layers", f"{self}: expected a tensor with {wanted} dimensions{more}, got shape {tuple(values.shape)}",
+                hint=f"choose another reading of {self.source!r}",
             )  # fmt: skip
         if height and width:
             xp = namespace(values)
@@ -117,9 +117,10 @@ class Candidate(NamedTuple):
     Attributes:
         name: The name of the module or tensor.
         shape: The shape for a few rows.
-        layer: "linear", or "signal" for (N, channels, length), whose shape looks like that of tokens.
-        head: The input of the layer that computes the logits, if this is its output or input; otherwise None.
-        width: The number of features of that input.
+        layer: "linear", "signal" for (N, channels, length), which looks like tokens, or "" for other layers.
+        head: The reading of the input of the layer that computes the logits, if the tensor is the input or output of
+            that layer; otherwise None.
+        width: The number of features in that input.
     """
 
     name: str
@@ -141,7 +142,7 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
 
     | last spatial candidate | reading |
     |---|---|
-    | map (N, channels, height, width) | the map, averaged over a grid of cells to at most 2,048 numbers |
+    | map (N, channels, height, width) | the map, averaged over a grid of cells, with at most 2,048 features |
     | tokens of an image | the class token and the mean of the others; both class tokens if the model has two heads |
     | tokens of a text | the input of the layer that computes the logits; the mean if logits are per token |
     | signal (N, channels, length) | the mean over its length |
@@ -165,10 +166,10 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     if pooled:
         return pooled[-1]
     named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
-    hint = f"name what to read as features, for instance one of {', '.join(named[-5:])}"
-    if not named:  # no module was called in the usual way
-        hint = "give a function of NumPy arrays that calls it; its inputs are then the features"
-    raise Problem("features", "this model has no map, no tokens and no hidden linear layer to read", hint=hint)
+    hint = f"name the features to read, for example one of {', '.join(named[-5:])}"
+    if not named:  # hooks saw no call of a module
+        hint = "to use the inputs as features, pass a function of NumPy arrays that calls the model"
+    raise Problem("features", "this model has no feature map, no tokens and no hidden linear layer", hint=hint)
 
 
 def _form(shape: tuple[int, ...], widths: list[int]) -> str:
@@ -190,7 +191,7 @@ def _wide(values: Array, spec: FeatureSpec) -> Array:
         return values if values.is_floating_point() and values.element_size() >= 4 else values.float()
     if not xp.isdtype(values.dtype, "real floating"):
         raise Problem(
-            "layers", f"the tensor {spec.source!r} has {values.dtype}", hint="name one of floating-point numbers"
+            "layers", f"the tensor {spec.source!r} has type {values.dtype}", hint="name a floating-point tensor"
         )
     return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
 
@@ -215,7 +216,7 @@ def _grid(maps: Array, rows: int, columns: int) -> Array:
 
 
 def _weights(maps: Array, *sizes: tuple[int, int]) -> Array:
-    """Return the (height * width, rows * columns) matrix of adaptive average pooling, cast like `maps`."""
+    """Return the (height * width, rows * columns) matrix of adaptive average pooling, in the type of `maps`."""
     if not compat.is_torch_array(maps):
         return np.kron(*(np.asarray(_cells(*one)) for one in sizes)).astype(maps.dtype)
     import torch
@@ -228,7 +229,7 @@ def _weights(maps: Array, *sizes: tuple[int, int]) -> Array:
 def _kept(sizes: tuple[tuple[int, int], ...], dtype: Any, device: Any) -> Array:
     import torch
 
-    with torch.inference_mode(False):  # so that it can be used anywhere later
+    with torch.inference_mode(False):  # inference tensors cannot be used in training
         return _product(sizes).to(device, dtype)
 
 
@@ -239,6 +240,6 @@ def _product(sizes: tuple[tuple[int, int], ...]) -> Array:
 
 
 def _cells(size: int, cells: int) -> list[list[float]]:
-    """Return weights of positions floor(k size / cells) to ceil((k + 1) size / cells) in cell k, as in torch."""
+    """Return averaging weights; as in torch, cell k spans floor(k size / cells) to ceil((k + 1) size / cells)."""
     ends = [(cell * size // cells, -(-(cell + 1) * size // cells)) for cell in range(cells)]
     return [[1 / (stop - start) if start <= index < stop else 0.0 for start, stop in ends] for index in range(size)]

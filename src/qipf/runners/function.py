@@ -1,4 +1,4 @@
-"""Run a function of arrays, such as a JAX function or a Keras model; its inputs are its only features."""
+"""Run a function of arrays, such as a JAX function or a Keras model, with its inputs as the only features."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ INPUTS = "inputs"
 
 
 class FunctionRunner(Runner):
-    """Run a function that returns logits or probabilities; logits are the logarithms of probabilities.
+    """Run a function that returns logits or probabilities; the logarithms of probabilities are used as logits.
 
     Args:
-        function: A function of NumPy arrays, positional or by keyword, that returns an array with one row per input.
+        function: A function of NumPy arrays, as positional or keyword arguments, that returns one row per input.
 
     Attributes:
         returns_logits: True if the output is known to be logits, so that no check is needed.
@@ -48,7 +48,7 @@ class FunctionRunner(Runner):
         del show
         for spec in read.values():
             if spec.source not in ("", INPUTS):
-                raise Problem("features", f"this model has nothing called {spec.source!r}", hint=f"give {INPUTS!r}")
+                raise Problem("features", f"this model has no features called {spec.source!r}", hint=f"pass {INPUTS!r}")
         sure = raw or self.returns_logits
         probabilities: bool | None = None
 
@@ -89,8 +89,8 @@ class FunctionRunner(Runner):
         values = to_numpy(found) if compat.is_array_api_obj(found) else np.asarray(found)
         if values.dtype.kind != "f" or values.shape[:1] != (batch.rows,):
             raise Problem(
-                "model", f"the function returned {values.dtype} of shape {values.shape}",
-                expected=f"floating-point logits in {batch.rows} rows, one per input",
+                "model", f"one that returns {values.dtype} values of shape {values.shape}",
+                expected=f"a function that returns floating-point logits in {batch.rows} rows, one per input",
             )  # fmt: skip
         return np.require(values, requirements="W")  # JAX arrays are read-only
 

@@ -1,9 +1,9 @@
 """Copy the part of a torch network after one of its modules, to train and run it separately.
 
 The copy is the whole network, run a second time from the start. Modules that finish before the split are not run
-again: they return NaN in the shapes of the network's own pass. The module at the split returns its output from
-that pass, and everything after it runs as in the network, including any Python code between the modules. A value that
-bypasses the split, such as a long skip connection, makes the logits NaN, and the split is rejected.
+again: they return NaN in the shapes recorded in the network's own pass. The module at the split returns its output from
+that pass, and everything after it runs as in the network, including any Python code between the modules. If a value
+bypasses the split, as in a long skip connection, the logits become NaN and the split is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qipf.runners.runner import Runner
 from qipf.runners.torch import TorchRunner, find_values, original
 
 LOOK = 8
-"""Number of inputs used to check a split."""
+"""The number of inputs used to check a split."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Cut:
 
     Attributes:
         split: The module from whose output the copy starts.
-        past: The modules that finish before it, without their submodules.
-        ending: The final softmax or sigmoid, which the copy leaves out; empty if there is none.
+        past: The modules that finish before the split, without their submodules.
+        ending: The final softmax or sigmoid, which the copy omits; empty if there is none.
         share: The fraction of the network's multiplications that the copy repeats.
     """
 
@@ -75,13 +75,13 @@ class Copied:
 
 
 def splittable(runner: Runner) -> nn.Module:
-    """Return the module that a runner runs, which must be one that can be copied."""
+    """Return the torch module of a runner; raise Problem if it cannot be copied."""
     if not isinstance(runner, TorchRunner):
-        raise Problem("model", "only torch modules have a twin, and this model is not one")
+        raise Problem("model", "only torch modules can have a twin, and this model is not a torch module")
     module = original(runner.module)
     made = isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
     if made or type(module).__module__.startswith("torch.export"):
-        raise Problem("model", "an exported or scripted program has no twin", hint="give the module it was made from")
+        raise Problem("model", "an exported or scripted program has no twin", hint="pass the original module")
     return module
 
 
@@ -97,7 +97,7 @@ class SecondHalf(nn.Module):
         memo: dict[int, Any] = {id(one): _Stub(one, name, self._state) for one, name in self.watched.items()}
         if cut.ending:
             memo[id(find_module(known, cut.ending, "split"))] = nn.Identity()
-        for part in model.modules():  # the user's hooks are not for the copy; torch's own compute weights
+        for part in model.modules():  # keep only torch's own hooks, which compute weights
             for hooks in (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks):
                 own = {key: hook for key, hook in hooks.items() if type(hook).__module__.startswith("torch.")}
                 memo[id(hooks)] = OrderedDict(own)
@@ -130,7 +130,7 @@ class SecondHalf(nn.Module):
             self._state.set(None)
 
     def train(self, mode: bool = True) -> SecondHalf:
-        """Set the mode as usual while the copy is trained; afterwards it stays in evaluation mode."""
+        """Set the mode while the copy is being trained; otherwise, leave it in evaluation mode."""
         return super().train(mode and not self._fixed)
 
     def learn(self, learning: bool) -> None:
@@ -147,7 +147,7 @@ class SecondHalf(nn.Module):
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Set all parameters and buffers, which must be those of this network."""
+        """Load all parameters and buffers; raise Problem unless their names and shapes match."""
         own = self.network.state_dict()
         if {name: tuple(one.shape) for name, one in own.items()} != {n: w.shape for n, w in weights.items()}:
             raise _other_network()
@@ -165,7 +165,7 @@ class SecondHalf(nn.Module):
 
 
 def _other_network() -> Problem:
-    return Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
+    return Problem("model", "it is not the network that the twin was fitted to", hint="pass that network")
 
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -203,7 +203,7 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
 
     Args:
         runner: The runner of the network.
-        batch: Some inputs.
+        batch: The inputs on which the split is checked.
         split: The module after which to split; None to choose one by `depth`.
         depth: The fraction of the multiplications after the split.
     """
@@ -220,7 +220,7 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
         if call in once and 0 < behind < total:
             found.append((round(abs(behind / total - depth), 3), call.name.count("."), call.name))
         behind += call.work
-    why = "none of its modules runs once between two layers"
+    why = "no module runs exactly once between two layers"
     for _, _, name in sorted(found):
         try:
             return _checked(runner, module, batch, _cut(calls, name, ending))
@@ -230,7 +230,7 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
 
 
 class _Ran(NamedTuple):
-    """A call of a module in a pass, in order of completion."""
+    """A call of a module in a pass; `end` counts completed calls."""
 
     name: str
     end: int
@@ -272,7 +272,8 @@ def _work(module: nn.Module, output: Any) -> float:
 def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
     mine = [call for call in calls if call.name == split]
     if len(mine) != 1 or not mine[0].holds:
-        found = f"{split!r} runs {len(mine)} times" if len(mine) != 1 else f"{split!r} returns no single tensor"
+        found = f"{split!r}, which "
+        found += f"runs {len(mine)} times" if len(mine) != 1 else "does not return a single tensor"
         raise Problem("split", found, expected="a module that runs once and returns one tensor")
     last = {call.name: call.end for call in calls}
     done = {name for name, end in last.items() if end < mine[0].end and not name.startswith(f"{split}.")}
@@ -293,23 +294,23 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
             with reads:
                 copied = half(state, batch.args, batch.kwargs).reshape(logits.shape)
     except (RuntimeError, TypeError, LookupError, AttributeError, ValueError) as error:
-        raise Problem("split", f"the part behind {cut.split!r} does not run by itself ({first_line(error)})") from error
+        raise Problem("split", f"the part after {cut.split!r} does not run by itself ({first_line(error)})") from error
     tolerance = 2e-2 if copied.dtype in _HALF else 1e-4
     if bool(copied.isnan().any()) and not bool(logits.isnan().any()):
         raise Problem("split", f"a connection bypasses {cut.split!r}", hint="name another module")
     if not float((copied.double() - logits).abs().max()) <= tolerance * max(1.0, float(logits.abs().max())):
         raise Problem(
-            "split", f"the part behind {cut.split!r} does not reproduce the logits", hint="name another module"
+            "split", f"the part after {cut.split!r} does not reproduce the logits", hint="name another module"
         )
     if not any(True for _ in half.network.parameters()):
-        raise Problem("split", f"nothing behind {cut.split!r} can be trained", hint="name an earlier module")
+        raise Problem("split", f"nothing after {cut.split!r} can be trained", hint="name an earlier module")
     if reads.found:
-        raise Problem("split", f"the part behind {cut.split!r} reads weights of the network itself, as in a closure")
+        raise Problem("split", f"the part after {cut.split!r} reads weights of the original, as in a closure")
     return cut, half
 
 
 class _Reads(TorchDispatchMode):
-    """Find out if an operation reads a parameter of a module, which a copy of the module must not."""
+    """Detect whether any operation reads a parameter of a module, which a copy of the module must not do."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -22,12 +22,12 @@ from qipf.runners.sklearn import SklearnRunner, is_estimator
 
 WEIGHT_FILES = (".safetensors", ".h5")
 MOST_COMPARED = 10**8
-"""The maximum number of parameters for building a model twice to detect random weights."""
+"""The maximum number of parameters for which a model is built twice to detect random weights."""
 WAYS_OUT = {
-    ".keras": "unzip it and give its model.weights.h5",
+    ".keras": "unzip it and pass its model.weights.h5",
     **dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".bin"),
-        "it may hold code; load it in Python and write it with torch.export.save, or give module:callable with a "
+        "it may contain code; load it in Python and save it with torch.export.save, or pass module:callable with a "
         ".safetensors file of weights",
     ),
 }
@@ -35,7 +35,7 @@ WAYS_OUT = {
 
 
 def open_model(model: Any, *, device: Any = None) -> Runner:
-    """Return the runner of a model.
+    """Return a runner for a model.
 
     Args:
         model: A torch module, an exported program, the path of an `.onnx` file, an `onnxruntime.InferenceSession`, a
@@ -44,7 +44,7 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
         device: The device of the inputs of a torch module; None for that of the module.
 
     Raises:
-        Problem: The type of the model is unsupported, or it does not run on the device.
+        Problem: The type of the model is unsupported, or the model does not run on the device.
     """
     path = isinstance(model, str | os.PathLike)
     torch = sys.modules.get("torch")
@@ -53,7 +53,7 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
 
         return TorchRunner(model, device)
     if path and Path(model).suffix == ".pt2":
-        raise Problem("model", f"{model} is the path of a torch program", hint="give torch.export.load(path)")
+        raise Problem("model", f"{model} is the path of a torch program", hint="pass torch.export.load(path)")
     if isinstance(model, Runner):
         runner = model
     elif path or is_session(model):
@@ -66,16 +66,16 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
         raise Problem(
             "model", type(model).__name__,
             expected="a torch module, an exported program, an ONNX file or session, an estimator, or a function",
-            hint="otherwise give qipf.Outputs with logits, features and labels",
+            hint="for any other model, pass qipf.Outputs",
         )  # fmt: skip
     if device is not None and str(runner.device).partition(":")[0] != str(device).partition(":")[0]:
-        hint = "leave device out; an ONNX model runs where its session does"
+        hint = "leave device out; an ONNX model runs on the device of its session"
         raise Problem("device", f"this model does not run on {str(device)!r}", hint=hint)
     return runner
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """Return the facts about a model that a fitted scorer records; empty for weights or no model."""
+    """Return the facts about a model that a fitted scorer records, or an empty dict if there are none."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from qipf.runners.torch import fingerprint  # for a module that may not be ready to run
@@ -97,41 +97,42 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
     """Warn if the weights of a model differ from those that a scorer with these facts was fitted to.
 
     Raises:
-        Problem: A different output of an ONNX model is read, or a twin is given a different network.
+        Problem: The scorer was fitted to another output of an ONNX model, or is a twin of another network.
     """
     found = model_facts(model)
     noted, read = facts.get(OUTPUT), found.get(OUTPUT)
     if None not in (noted, read) and noted != read:
         raise Problem(
-            "output", f"this scorer was fitted to the output {noted!r}, and {read!r} is read here",
-            hint=f"name the output {noted!r}",
+            "output", f"this scorer was fitted to the output {noted!r}, but {read!r} is read here",
+            hint=f"select the output {noted!r}",
         )  # fmt: skip
     if has_other_weights(facts, found):
         if "cut" in facts:
-            raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
+            raise Problem("model", "it is not the network that the twin was fitted to", hint="pass that network")
         warnings.warn(
-            "model: its weights are not those that this scorer was fitted to; give that model, or fit the scorer again",
+            "model: its weights differ from those that this scorer was fitted to; pass that model, or refit the scorer",
             stacklevel=stacklevel,
         )
 
 
 def load_model(spec: str, weights: Path | None = None, output: str | None = None) -> Any:
-    """Return a module from a `.pt2` program or `module:callable`, or an `OnnxRunner`; the path of a weights file.
+    """Load a model from a `.pt2` or `.onnx` file or `module:callable`, or return the path of a weights file.
 
-    Code is executed for `module:callable` (the import and the call), and for `.pt2` and `.onnx` files (their graph of
-    operators). Nothing else is executed.
+    Python code is executed only for `module:callable`: the import and the call. Of a `.pt2` or `.onnx` file, only the
+    graph of operators is executed.
 
     Args:
         spec: A file or `module:callable`.
         weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
-        output: The name of the output of an ONNX model with the logits.
+        output: The name of the output of an ONNX model that holds the logits.
     """
     path = Path(spec)
     if path.suffix != ".onnx" and output is not None:
-        raise Problem("output", f"only an .onnx file has named outputs, and the model is {spec}", hint="leave it out")
+        raise Problem("output", f"only .onnx models have named outputs, got {spec}", hint="leave output out")
     if path.suffix in (".onnx", ".pt2", *WEIGHT_FILES):
         if weights is not None:
-            raise Problem("weights", f"a {path.suffix} file brings its own", hint="they go with module:callable only")
+            hint = "pass weights only with module:callable"
+            raise Problem("weights", f"a {path.suffix} file has its own weights", hint=hint)
         if not path.is_file():
             raise Problem("model", f"there is no file {path}")
         if path.suffix == ".onnx":
@@ -150,12 +151,12 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
 
 
 def is_weights(model: Any) -> bool:
-    """Return True if `load_model` returned a weights file, which cannot be run."""
+    """Return True if `load_model` returned the path of a weights file, which cannot be run."""
     return isinstance(model, Path)
 
 
 def is_random(spec: str, net: Any) -> bool:
-    """Return True if `module:callable` returns different weights each time, which are therefore untrained."""
+    """Return True if `module:callable` returns different weights in each call, so they must be untrained."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(net, torch.nn.Module) or Path(spec).suffix == ".pt2":
         return False
@@ -184,8 +185,8 @@ def _exported(path: Path) -> Any:
             damaged = archive.testzip()  # torch does not verify the checksums of weights
         program: Any = None if damaged else torch.export.load(path)
     except Exception as error:  # the archive reader of torch may raise anything
-        hint = "export the model again, with torch.export.save of this version of torch"
-        raise Problem("model", f"{path} is not an exported program that this torch can read", hint=hint) from error
+        hint = "export and save the model again with this version"
+        raise Problem("model", f"{path} is not an exported program of this version of torch", hint=hint) from error
     finally:
         log.disabled = silent
     if damaged:
@@ -201,7 +202,7 @@ def _called(module: str, name: str) -> Any:
     try:
         function = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        hint = "is it installed, or in this folder?"
+        hint = "install it, or change to its folder"
         raise Problem("model", f"cannot import {module!r} ({error})", hint=hint) from error
     except (Exception, SystemExit) as error:
         raise _failed(f"importing {module!r}", error) from error
@@ -212,7 +213,7 @@ def _called(module: str, name: str) -> Any:
     if isinstance(function, torch.nn.Module):
         return function
     if not callable(function):
-        raise Problem("model", f"{module}:{name} is of type {type(function).__name__}", hint="give something to call")
+        raise Problem("model", f"{module}:{name} is of type {type(function).__name__}", hint="name a function")
     try:
         net = function()
     except (Exception, SystemExit) as error:
@@ -224,7 +225,7 @@ def _called(module: str, name: str) -> Any:
 
 
 def _failed(what: str, error: BaseException) -> Problem:
-    """Return a Problem for an error in the user's code, with its location."""
+    """Return a Problem for an error in the user's code that includes its location."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     found = f"{what} failed with {type(error).__name__}: {error}, in {Path(last.filename).name}, line {last.lineno}"
     return Problem("model", found)
@@ -234,7 +235,7 @@ def _load_checkpoint(net: Any, path: Path) -> None:
     safetensors = require("safetensors.torch", extra="torch")
     error_type = require("safetensors", extra="torch").SafetensorError
     if path.suffix != ".safetensors":
-        hint = "write the model's state_dict() with safetensors.torch.save_file(...)"
+        hint = "save the model's state_dict() with safetensors.torch.save_file(...)"
         raise Problem("weights", str(path), expected="a .safetensors file", hint=hint)
     if not path.is_file():
         raise Problem("weights", f"there is no file {path}")
@@ -242,7 +243,7 @@ def _load_checkpoint(net: Any, path: Path) -> None:
         tensors = safetensors.load_file(path)
     except error_type as error:
         hint = "copy it again"
-        raise Problem("weights", f"{path} is damaged, or not what its name says ({error})", hint=hint) from error
+        raise Problem("weights", f"{path} is not a safetensors file, or is damaged ({error})", hint=hint) from error
     try:
         net.load_state_dict(tensors)
     except RuntimeError as error:

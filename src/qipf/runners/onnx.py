@@ -29,7 +29,7 @@ TYPES = {
     "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
     "tensor(bool)": np.bool_,
 }  # fmt: skip
-"""NumPy types by ONNX Runtime type name."""
+"""NumPy types, keyed by the type names of ONNX Runtime."""
 FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
 """Output types that may be logits."""
 MOST_SESSIONS = 3
@@ -58,13 +58,13 @@ class OnnxRunner(Runner):
     Its public name is `qipf.OnnxModel`.
 
     Args:
-        source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. Checking a file, and reading tensors
-            that are not outputs, needs the package `onnx`.
-        output: The name of the output with the logits; None for "logits" or the first floating-point output.
-        providers: The execution providers of a file; None for the CPU. A session has its own.
+        source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. The package `onnx` is required to
+            open a file, and to read tensors that are not outputs.
+        output: The name of the output that holds the logits; None for "logits" or the first floating-point output.
+        providers: The execution providers for a file; None for the CPU. A session already has its own.
 
     Raises:
-        Problem: The type of the source is unsupported, the file cannot be read, or there is no such output.
+        Problem: The type of the source is unsupported, the file cannot be read, or the output does not exist.
     """
 
     def __init__(self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None) -> None:
@@ -77,7 +77,9 @@ class OnnxRunner(Runner):
             self.session = self._open(self._made.graph.with_outputs(()))
         elif is_session(source):
             if providers is not None:
-                raise Problem("providers", "a session has its own", hint="give a path, or leave providers out")
+                raise Problem(
+                    "providers", "a session has its own providers", hint="pass a path, or leave providers out"
+                )
             self.session = source
             self._made = _SHARED.setdefault(source, _Made())
         else:
@@ -98,7 +100,7 @@ class OnnxRunner(Runner):
         if self._made.graph is None:
             path, content = (getattr(self.session, name, None) for name in ("_model_path", "_model_bytes"))
             if not path and not content:
-                raise Problem("model", "the file of this session is unknown", hint="give the .onnx file")
+                raise Problem("model", "the file of this session is unknown", hint="pass the .onnx file")
             self._made.graph = Graph(Path(path) if path else bytes(content or b""))
         return self._made.graph
 
@@ -136,8 +138,8 @@ class OnnxRunner(Runner):
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
-            self._note("outputs", f"{self.output!r} is read of the outputs {', '.join(map(repr, self.choices))}; "
-                       "OnnxModel(path, output=...) reads another")  # fmt: skip
+            self._note("outputs", f"the output {self.output!r} is read (of {', '.join(map(repr, self.choices))}); "
+                       "select another with OnnxModel(path, output=...)")  # fmt: skip
 
         def run(batch: Batch) -> Pass:
             nonlocal at
@@ -195,7 +197,7 @@ class OnnxRunner(Runner):
         return tuple(found)
 
     def _inputs(self, feeds: Mapping[str, np.ndarray]) -> tuple[Candidate, ...]:
-        """Return the input if it is a single table, for models without hidden layers such as forests."""
+        """Return the input if it is a single table, for models without hidden layers, such as forests."""
         tables = [(name, one.shape) for name, one in feeds.items() if one.ndim == 2 and one.dtype.kind == "f"]
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
@@ -213,11 +215,11 @@ class OnnxRunner(Runner):
         """Return the named tensors for a batch, split into runs if the model has a fixed batch size.
 
         Args:
-            feeds: Every input by name, in its type.
-            names: Outputs of the model, or any tensors inside.
+            feeds: All inputs by name, in the types that the model expects.
+            names: The names of outputs or of any other tensors.
 
         Raises:
-            Problem: There is no such tensor, or ONNX Runtime cannot run the batch.
+            Problem: A tensor does not exist, or ONNX Runtime cannot run the batch.
         """
         names = list(dict.fromkeys(names))
         session = self._session(tuple(names))
@@ -235,7 +237,7 @@ class OnnxRunner(Runner):
                     shape = f"shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
                     raise Problem(
                         "output" if name == self.output else "layers",
-                        f"{name!r}: expected a tensor with one row per input, {size}, got {shape}",
+                        f"{name!r}: expected a tensor with {size} rows, one per input, got {shape}",
                         hint="its first dimension is not the batch, so name another tensor",
                     )  # fmt: skip
         if len(parts) == 1:
@@ -243,9 +245,9 @@ class OnnxRunner(Runner):
         return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
-        """Return those of the named tensors that have one row per input, for a few rows.
+        """Run a few rows, and return the named tensors that have one row per input.
 
-        This opens a session, which is kept for `run` only if `keep` is true.
+        The session opened for this is kept for `run` only if `keep` is true.
         """
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
@@ -272,20 +274,20 @@ class OnnxRunner(Runner):
                 after = in_rows(found[self.output])
                 for at in (LogitsAt(name, flat=after.ndim == 2), LogitsAt(name, last=True)):
                     if at.agrees(found[name], after, ending.operator):
-                        told = f"{self.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, "
-                        self._note("ending", f"{told}is read as the logits; for a regression give task='numbers'")
+                        told = f"{self.output!r} is the output of a {ending.operator}, so its input {name!r} "
+                        self._note("ending", f"{told}is read as the logits; for a regression, pass task='numbers'")
                         return at
         if has_probabilities(corner(in_rows(self.run(few, [self.output])[self.output]))):
-            self._note("ending", f"{self.output!r} has probabilities, whose logarithms are read as the logits; energy "
-                       "and max-logit would need the values before the softmax")  # fmt: skip
+            self._note("ending", f"{self.output!r} holds probabilities, and their logarithms are read as the logits; "
+                       "energy and max-logit need the values before the softmax")  # fmt: skip
             return LogitsAt(self.output, probabilities=True)
         return LogitsAt(self.output)
 
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
         """Return the input of the layer that computes the logits, if it has one row per prediction.
 
-        Logits of one input that come from several positions, such as one per token, have no such row. If `maps`, also
-        look for a convolution, as for pixels.
+        There is no such row if the logits of one prediction are computed from several positions. If `maps` is true,
+        also look for a convolution, as for pixels.
         """
         logits, graph = at.tensor, self.find_graph()
         names = [] if graph is None else list(graph.head_inputs(logits))
@@ -334,15 +336,15 @@ class OnnxRunner(Runner):
                 return [(self.inputs[0], inputs[generic[0]])]
             if missing:
                 raise Problem(
-                    "data", f"batch {number}: the ONNX model takes {wanted}, and the data has "
-                    f"{', '.join(map(repr, inputs))}", hint=f"name the missing {', '.join(map(repr, missing))}",
+                    "data", f"batch {number}: the ONNX model takes {wanted}, but the data has "
+                    f"{', '.join(map(repr, inputs))}", hint=f"add the missing {', '.join(map(repr, missing))}",
                 )  # fmt: skip
             return [(one, inputs[one.name]) for one in self.inputs]
         given = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
         if len(given) != len(self.inputs):
             raise Problem(
-                "data", f"batch {number}: the ONNX model takes {len(self.inputs)} input(s), {wanted}, and the data has "
-                f"{len(given)}", hint="give several as a dict by their names, or as ((a, b), labels)",
+                "data", f"batch {number}: the ONNX model takes {len(self.inputs)} input(s), {wanted}, but the data has "
+                f"{len(given)}", hint="pass several inputs as a dict keyed by name, or as ((a, b), labels)",
             )  # fmt: skip
         return list(zip(self.inputs, given, strict=True))
 
@@ -398,17 +400,18 @@ def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, li
     floating = [name for name, output in outputs.items() if output.type in FLOATING]
     if wanted is not None:
         if wanted not in outputs:
-            raise Problem("output", f"there is no {wanted!r}", hint=f"the model has {', '.join(map(repr, outputs))}")
+            known = ", ".join(map(repr, outputs))
+            raise Problem("output", f"the model has no output {wanted!r}", hint=f"its outputs are {known}")
         if wanted not in floating:
             raise Problem(
                 "output", f"{wanted!r} of type {outputs[wanted].type}", expected="floating-point logits",
-                hint=f"there are {', '.join(map(repr, floating)) or 'none'}",
+                hint=f"the floating-point outputs are {', '.join(map(repr, floating)) or 'none'}",
             )  # fmt: skip
         return wanted, floating, []
     if not floating:
         types = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
         raise Problem(
-            "model", f"the ONNX model has the outputs {types}, and none is a tensor of floating-point logits",
+            "model", f"the ONNX model has no floating-point output for the logits, only {types}",
             hint="export it with one (scikit-learn: options={'zipmap': False})",
         )  # fmt: skip
     if "logits" in floating:
@@ -437,11 +440,11 @@ def _cut(feeds: Mapping[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
 
 
 def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
-    """Return the inputs repeated to this number of rows."""
+    """Repeat the inputs to this number of rows."""
     size = sum(rows * values[:1].nbytes for values in feeds.values() if values.ndim)
     if size > budget():
-        found = f"the ONNX model takes exactly {rows:,} rows at a time, {size / GIB:.3g} GiB"
-        hint = f"export it with a dynamic batch, or allow more than {budget() / GIB:.3g} GiB with {VARIABLE}"
+        found = f"the ONNX model takes exactly {rows:,} rows at a time, which need {size / GIB:.3g} GiB"
+        hint = f"export it with a dynamic batch, or raise the limit of {budget() / GIB:.3g} GiB with {VARIABLE}"
         raise Problem("model", found, hint=hint)
     return {name: np.resize(v, (rows, *v.shape[1:])) if v.ndim else v for name, v in feeds.items()}
 
@@ -470,20 +473,20 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
         or (name.kind == "b" and array.dtype.kind != "b")
     )
     if wrong:
-        scale = f"scale it as the model was trained, for instance x.astype('{name}') / 255"
+        scale = f"scale it as in training, for example x.astype('{name}') / 255"
         hint = scale if name.kind == "f" else "convert it first"
-        raise Problem("data", f"{found} takes {name}, and the data has {array.dtype}", hint=hint)
+        raise Problem("data", f"{found} takes {name}, but the data has {array.dtype}", hint=hint)
     _check_shape(array, to, found)
     if array.dtype == name:
         return array
     if name.kind in "iu" and array.size:
         limits, low, high = np.iinfo(name), array.min(), array.max()
         if int(low) < limits.min or int(high) > limits.max:
-            raise Problem("data", f"{found} takes {name}, and the data has values from {low} to {high}")
+            raise Problem("data", f"{found} takes {name}, but the data has values from {low} to {high}")
     with np.errstate(over="ignore"):
         cast = array.astype(name)
     if name == np.float16 and np.isinf(cast).any() and not np.isinf(array).any():
-        raise Problem("data", f"{found} takes float16, and the data has values beyond 65,504", hint="scale it first")
+        raise Problem("data", f"{found} takes float16, but the data has values above 65,504", hint="scale it first")
     return cast
 
 
@@ -494,6 +497,6 @@ def _check_shape(array: np.ndarray, to: InputSpec, found: str) -> None:
         size is not None and size != own for size, own in zip(to.shape[1:], array.shape[1:], strict=True)
     )
     if wrong:
-        hint = "add the dimension of the batch, x[None]" if array.ndim == len(to.shape) - 1 else ""
+        hint = "add a batch dimension with x[None]" if array.ndim == len(to.shape) - 1 else ""
         expected = shape_text((None, *to.shape[1:]))
         raise Problem("data", f"{found}: expected shape {expected}, got {array.shape}", hint=hint)

@@ -1,4 +1,4 @@
-"""Read an untrusted ONNX file and its graph: its tensors, its logits, and the input of the layer that computes them.
+"""Read an untrusted ONNX file, and find the logits in its graph and the input of the layer that computes them.
 
 Nothing outside the folder of the file is opened, and no code is loaded.
 """
@@ -32,7 +32,7 @@ _FLOATS = (1, 10, 11)
 CHUNK = 2**20
 """The number of weights that are hashed at a time."""
 LARGEST = 2**31 - 1
-"""The largest size of an ONNX file in bytes; larger models store their weights in separate files."""
+"""The maximum size of an ONNX file in bytes; larger models store their weights in separate files."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc")
 """Operator domains of ONNX Runtime; others need a native library."""
 
@@ -92,7 +92,7 @@ class Graph:
 
     @property
     def tensors(self) -> list[str]:
-        """Return the names of all tensors that depend on the inputs, in order of computation."""
+        """The names of all tensors that depend on the inputs, in order of computation."""
         return [name for name in self._maker if name not in self._constant]
 
     def check(self, name: str) -> None:
@@ -134,8 +134,8 @@ class Graph:
         """Return the candidates for the input of the linear layer that computes the logits, best first.
 
         The first one is that input. The others have the same values in the same order but different shapes, for example
-        before the positions of all texts are merged. A run shows which of them has one row per input. The search stops
-        at a transposition of the batch, which may mix rows of different inputs.
+        before the positions of all texts are merged; only a run shows which of them has one row per input. The search
+        stops at a transposition of the batch, which may mix rows of different inputs.
         """
         node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
@@ -201,10 +201,10 @@ class Graph:
     def fingerprint(self) -> str | None:
         """Return two digests of the stored values, separated by a colon, or None if there are none.
 
-        The first one changes with any tensor of the graph; it is empty if some are in other files, and all that earlier
-        versions saved. The second one is equal for most exports of one network: it only reads floating-point weights,
-        also in nested graphs and attributes, as of trees. It ignores names and the order of the values of a tensor,
-        since exporters transpose kernels.
+        The first digest changes with any tensor of the graph. It is empty if some tensors are in other files, and
+        earlier versions saved no other. The second digest is equal for most exports of one network: it covers only
+        floating-point weights, including those in nested graphs and in attributes (such as those of decision trees),
+        and it ignores names and the order of the values in a tensor, because exporters transpose kernels.
         """
         from onnx import numpy_helper
 
@@ -230,7 +230,7 @@ class Graph:
         return self._maker[name].op_type
 
     def _source(self, name: str, ordered: bool = False) -> Any:
-        """Return the node that computes a tensor, skipping pass-through nodes; if `ordered`, stop at moved rows."""
+        """Find the node that computes a tensor, skipping those that keep values; if `ordered`, only those that keep rows."""
         node = self._maker.get(name)
         while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
             node = self._maker.get(node.input[0])
@@ -274,14 +274,14 @@ def read_model(source: Path | bytes) -> Any:
     """Parse an ONNX file, or its content, and check it before ONNX Runtime opens it.
 
     Args:
-        source: The file, or the content of one without external weights.
+        source: The file, or the content of a file without external weights.
     """
     onnx = require("onnx", extra="onnxruntime")
     name = str(source) if isinstance(source, Path) else "the model"
     content = _content(source) if isinstance(source, Path) else source
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # raised by any implementation of protobuf
+    except Exception as error:  # implementations of protobuf raise different errors
         raise Problem(
             "model", f"{name} is not an ONNX model, or it is damaged ({first_line(error)})", hint="copy it again"
         ) from None
@@ -298,7 +298,7 @@ def _content(path: Path) -> bytes:
     size = path.stat().st_size
     if size > LARGEST:
         raise Problem(
-            "model", f"{path} has {size / 2**30:.3g} GiB, and an ONNX file has at most 2",
+            "model", f"{path} takes up {size / 2**30:.3g} GiB, but an ONNX file may have at most 2 GiB",
             hint="save its weights in another file: onnx.save(model, path, save_as_external_data=True)",
         )  # fmt: skip
     return path.read_bytes()
@@ -312,21 +312,21 @@ def _check_files(model: Any, name: str, folder: Path | None) -> None:
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         if folder is None:
             raise Problem(
-                "model", f"{name} keeps the weights {tensor.name!r} in {location!r}, and its folder is not known",
-                hint="give the path of the model",
+                "model", f"{name} stores the weights {tensor.name!r} in {location!r}, but its folder is unknown",
+                hint="pass the path of the model",
             )  # fmt: skip
         inside = folder.resolve()
         file = (inside / location).resolve() if location and "\0" not in location else inside
         if not location or Path(location).is_absolute() or inside not in file.parents:
             raise Problem(
-                "model", f"{name} names {location!r} for the weights {tensor.name!r}, outside the folder",
-                hint="nothing there is read: put the weights next to the model",
+                "model", f"{name} stores the weights {tensor.name!r} in {location!r}, outside its own folder",
+                hint="put the weights next to the model",
             )  # fmt: skip
         if not file.is_file():
             raise Problem(
                 "model",
-                f"{name} keeps the weights {tensor.name!r} in {location!r}, which is not there",
-                hint="copy it too",
+                f"{name} stores the weights {tensor.name!r} in {location!r}, which does not exist",
+                hint="copy that file, too",
             )
 
 
@@ -338,7 +338,7 @@ def _check_domains(model: Any, name: str) -> None:
             if node.domain not in STANDARD and node.domain not in own:
                 raise Problem(
                     "model", f"{name} needs a library for the operator {node.op_type!r} of {node.domain!r}",
-                    hint="make an InferenceSession with that library and give the session",
+                    hint="pass an InferenceSession in which that library is registered",
                 )  # fmt: skip
 
 

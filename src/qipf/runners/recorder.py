@@ -1,7 +1,7 @@
 """Record inputs and outputs of the modules of a torch model, without changing the model.
 
 Several threads may read one model at the same time: a hook writes only to the pass of its own thread. The first of
-several calls saves modes, buffers and random states, and the last one restores them.
+several overlapping calls saves modes, buffers and random states, and the last one restores them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ CANDIDATES = 8
 
 
 class PerPass:
-    """A value that belongs to one pass: one per thread, and one for a traced graph, which has no threads.
+    """A value that belongs to the current pass: one per thread, and one for a traced graph, which has no threads.
 
-    Copies and files carry none.
+    The value is not copied or pickled.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class PerPass:
             self._of_thread.value = value
 
     def get(self) -> Any:
-        """Return the value or None; after a break in a graph, plain Python code continues with that of the graph."""
+        """Return the value or None; after a graph break, Python code reads the value of the graph."""
         if torch.compiler.is_dynamo_compiling():
             return self._of_graph
         value = getattr(self._of_thread, "value", None)
@@ -57,7 +57,7 @@ class PerPass:
 
 
 class _Hook:
-    """A hook that keeps the input or the output of a module under its key, while values are recorded."""
+    """A hook that stores the input or output of a module under `key` while values are recorded."""
 
     def __init__(self, seen: PerPass, key: str, spec: FeatureSpec, signal: bool = False) -> None:
         self.seen, self.key, self.spec, self.signal = seen, key, spec, signal
@@ -74,7 +74,7 @@ class _Hook:
         value = first_tensor(output)
         if value is None or value.ndim == 0:
             raise Problem(
-                "features", f"{str(self.spec)!r} has {type(output).__name__} to read, expected a tensor with rows",
+                "features", f"{str(self.spec)!r}: expected a tensor with rows, got {type(output).__name__}",
                 hint="name another module",
             )  # fmt: skip
         values[self.key] = self.rows(value)
@@ -93,7 +93,7 @@ class _Call(NamedTuple):
 
 
 class _HeadHook(_Hook):
-    """Keep the inputs of all layers that may compute the logits in the first pass, then only those of the right one."""
+    """Keep the inputs of all layers that may compute the logits; after the first pass, only of the layer that did."""
 
     only: nn.Module | None = None
 
@@ -125,12 +125,12 @@ class _EndHook(_Hook):
 
 
 class Recorder:
-    """Hooks on the modules of a model that keep the features to read.
+    """Record features with hooks on the modules of a model.
 
     Args:
         module: The model.
-        read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits: the
-            linear layer, or for logits (N, C, H, W) the convolution.
+        read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits: a linear
+            layer, or a convolution for logits (N, C, H, W).
         head: The layer that computes the logits; None to find it in each pass.
         endings: Also keep calls of softmax and sigmoid modules, for `ending`.
 
@@ -171,7 +171,7 @@ class Recorder:
     def attach(self) -> None:
         """Add the hooks; they are removed when the recorder is deleted.
 
-        Compiling and exporting trace them with the modules.
+        When the model is compiled or exported, they are traced with it.
         """
         for module, hook in self._targets:
             if hook.spec.before and type(hook) is _Hook:
@@ -208,7 +208,7 @@ class Recorder:
         return self._seen.get().get("")
 
     def before_ending(self, values: Tensor) -> Tensor:
-        """Return the input of the last softmax or sigmoid if its output is this tensor, even in a traced graph."""
+        """Return the input of the last softmax or sigmoid if its output is `values`, even in a traced graph."""
         last = self.ending()
         return values if last is None or last.output is not values else last.entered
 
@@ -224,7 +224,7 @@ class Recorder:
         return {key: values[key] for key in self.hooks}
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the recorded features by key, one row per row of logits; no `HEAD` if no layer computed them."""
+        """Return the features by key, one row per row of logits; `HEAD` is missing if no layer computed the logits."""
         values, found = self.close(), {}
         for key, hook in self.hooks.items():
             value = values.get(key)
@@ -232,12 +232,12 @@ class Recorder:
                 value = _made(hook, list(value or ()), logits)
             elif value is None:
                 raise Problem(
-                    "features", f"module {hook.spec.source!r} was not called in the forward pass, or is in a scripted, "
-                    "exported or compiled part", hint="name another module",
+                    "features", f"module {hook.spec.source!r} was not called in the forward pass, or is inside a "
+                    "scripted, exported or compiled part", hint="name another module",
                 )  # fmt: skip
             if isinstance(value, Tensor) and value.shape[0] != logits.shape[0]:
                 raise Problem(
-                    "features", f"{hook.spec.source or 'the last layer'!r} gave {value.shape[0]} rows for "
+                    "features", f"{hook.spec.source or 'the last layer'!r} returned {value.shape[0]} rows for "
                     f"{logits.shape[0]} inputs", hint="name another module, or read no features",
                 )  # fmt: skip
             if value is not None:
@@ -246,7 +246,7 @@ class Recorder:
 
 
 def _made(hook: _HeadHook, calls: list[_Call], logits: Tensor) -> Tensor | None:
-    """Return the input of the call that computed the logits, matched by memory or value, or of the last call."""
+    """Return the input of the call that computed the logits, matched by memory or value, or else of the last call."""
     if hook.spec.form == "whole":
         kind = nn.Conv2d if logits.ndim == 4 else nn.Linear
         call = next((call for call in calls if isinstance(call.module, kind)), None)
@@ -349,7 +349,7 @@ class _Holds:
                 self.restore()
 
     def restore(self) -> None:
-        """Restore the random states if they are held."""
+        """Restore the random states if they were saved."""
         if self.states is not None:
             ours, numpy_state, python_state, cuda = self.states
             torch.set_rng_state(ours)
@@ -368,13 +368,13 @@ _SEEDING = threading.RLock()
 def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
     """Run in evaluation mode without gradients, then restore the model, if any, and all random states.
 
-    Several threads may share a model, or modules of models: the first one saves the state and the
-    last one restores it. If `eager`, compiled parts run uncompiled, because hooks do not fire inside compiled graphs.
+    Several threads may share a model or some of its modules: the first one saves the state, and the last one restores
+    it. If `eager`, compiled parts run uncompiled, because hooks do not fire inside compiled graphs.
     """
     modules = [] if model is None else list(model.modules())
     _HOLDS.enter(modules, eager)
     try:
-        with nullcontext() if model is None else torch.no_grad():  # not inference_mode: caches stay trainable
+        with nullcontext() if model is None else torch.no_grad():  # not inference_mode, so that caches stay trainable
             yield
     finally:
         _HOLDS.leave(modules, eager)
@@ -382,7 +382,7 @@ def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
 
 @contextmanager
 def seeding() -> Iterator[None]:
-    """Let one thread at a time seed and restore the global generators; others do not touch them."""
+    """Let one thread at a time seed and restore the global random generators, while others leave them unchanged."""
     with _SEEDING:
         with _HOLDS.lock:
             _HOLDS.restore()
@@ -411,11 +411,11 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_module(modules: Mapping[str, nn.Module], name: str, argument: str = "features") -> nn.Module:
-    """Return the module with this name, given by an argument; the error suggests similar names."""
+    """Return the module called `name`; the error names the `argument` and suggests similar names."""
     if name in modules:
         return modules[name]
     near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"
-    hint = f"the nearest names are {near}; model.named_modules() lists all"
+    hint = f"the most similar names are {near}; model.named_modules() lists all"
     raise Problem(argument, f"the model has no module {name!r}", hint=hint)
 
 
@@ -431,7 +431,7 @@ def ending_name(module: nn.Module) -> str:
 
 
 def is_signal(module: nn.Module) -> bool:
-    """Return True if a three-dimensional output is (N, channels, length), as from Conv1d, not (N, tokens, D)."""
+    """Return True if a three-dimensional output is (N, channels, length), as for Conv1d, instead of (N, tokens, D)."""
     return type_name(module).lower().endswith("1d")
 
 

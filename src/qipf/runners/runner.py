@@ -1,7 +1,7 @@
 """The interface of a runner, which executes a model: it binds inputs, runs passes and reads features.
 
-`qipf.runners.loading.open_model` returns the runner of a torch module, an exported program, an ONNX file or session,
-a scikit-learn estimator, or a function. Apart from encoding labels, a runner is independent of tasks.
+`qipf.runners.loading.open_model` returns the runner for a torch module, an exported program, an ONNX file or session,
+a scikit-learn estimator, or a function. Except for encoding labels, a runner does not depend on the task.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from qipf.data.batches import Batch, InputSpec, as_numbers, mask_key, one_per_ro
 from qipf.runners.features import Candidate, FeatureSpec, choose_reading
 
 OUTPUT = "onnx_output"
-"""The fact of a fitted scorer that holds the name of the output."""
+"""The key under which a fitted scorer records the name of the output."""
 CORNER = 64
-"""Height and width of the image part whose logits are checked."""
+"""The height and width of the part of an image whose logits are checked."""
 SURE = 10
-"""The minimum number of rows at which a column in [0, 1] is considered probabilities, to rule out chance."""
+"""The minimum number of rows for a column in [0, 1] to count as probabilities; with fewer, it may be chance."""
 TINY = np.finfo(np.float32).tiny
-"""The smallest probability, to keep its logarithm finite."""
-REMEDY = "return what enters the sigmoid; if these are logits, give task=qipf.tasks.Classes(raw=True)"
+"""The smallest probability, so that all logarithms are finite."""
+REMEDY = "return the input of the sigmoid; if these are logits, pass task=qipf.tasks.Classes(raw=True)"
 TOLERANCE = 1e-3
 HALF_TOLERANCE = 2e-2
-"""Tolerance of projections: rounding weights to half precision moves them by about 0.001."""
+"""The tolerance for models in half precision, because rounding changes the projections by about 0.001."""
 HALF = 6
-"""The position of the mark of half precision in a fingerprint, after the numbers of the parameters."""
+"""The index of the flag for half precision in a fingerprint, after the numbers of the parameters."""
 
 
 class Pass(NamedTuple):
     """The result of one forward pass."""
 
     logits: Array
-    """Logits in the shape of the output, classes on the axis that tasks expect; (N,) and (N, C) in float32 or wider."""
+    """Logits in the shape of the output, classes on the axis that tasks expect; at least float32 if (N,) or (N, C)."""
     features: Mapping[str, Array]
-    """Features by the keys of `read`; without `HEAD` if no layer is known to compute the logits."""
+    """Features, keyed like `read`; without `HEAD` if the layer that computes the logits was not found."""
 
 
 Run = Callable[[Batch], Pass]
@@ -58,7 +58,7 @@ class Runner(ABC):
         device: The device of the inputs and of random generators; None outside torch.
         noted_output: The name of the output to read if the model has several; otherwise None.
         fixed: The fixed batch size of the model; None for any size.
-        regression: True if the model is a regression, regardless of the labels.
+        regression: True if the model is a regressor, whatever the labels are.
     """
 
     inputs: Sequence[InputSpec] = ()
@@ -69,7 +69,7 @@ class Runner(ABC):
 
     @abstractmethod
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the positional and named arguments of a pass, in the types and on the device of the model.
+        """Return the positional and keyword arguments of a pass, in the types and on the device of the model.
 
         A single input becomes the only positional argument, so that `Batch.inputs` is an array.
 
@@ -87,7 +87,7 @@ class Runner(ABC):
         Args:
             read: The features to read, by key.
             raw: Return the output itself, as for a regression, instead of the input of a final softmax or sigmoid.
-            show: Print notes about the readings, each once per model.
+            show: Print notes about the readings, once per model.
         """
 
     @abstractmethod
@@ -104,11 +104,11 @@ class Runner(ABC):
 
         Args:
             batch: A batch; a runner may run a few of its rows.
-            output: The shape of the output: (N, C) gives one row per input, other shapes one row per position.
+            output: The shape of the output. For (N, C), features have one row per input, otherwise one per position.
         """
 
     def peeking(self) -> AbstractContextManager[None]:
-        """Return a context in which the first batch may be read; with torch it restores all random states."""
+        """Return a context in which the first batch may be read; with torch, it restores all random states."""
         return nullcontext()
 
     def parse(self, text: str) -> FeatureSpec:
@@ -116,7 +116,7 @@ class Runner(ABC):
         return FeatureSpec.parse(text)
 
     def batches(self, source: Iterable[tuple[Any, Any, Sequence[int]]]) -> Iterator[Batch]:
-        """Yield the non-empty batches of a source with bound inputs and one label per row."""
+        """Yield the non-empty batches of a source, with bound inputs and one label per row."""
         names = [one.name for one in self.inputs]
         for number, (inputs, labels, numbers) in enumerate(source):
             rows = len(numbers)
@@ -138,7 +138,7 @@ class Runner(ABC):
         return None
 
     def encode(self, labels: Any) -> Any:
-        """Convert labels to classes from 0; unchanged unless the model names its classes."""
+        """Convert labels to class indices if the model names its classes; otherwise return them unchanged."""
         return labels
 
     def as_array(self, values: Any, name: str = "data") -> Array:
@@ -176,7 +176,7 @@ def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
         close = all(abs(a - b) <= tolerance for a, b in zip(numbers, numbers_2, strict=True))
         return count == count_2 and math.isclose(norm, norm_2, rel_tol=tolerance) and close
 
-    both = len(one) > HALF + 1 and len(other) > HALF + 1  # files of earlier versions have no numbers of buffers
+    both = len(one) > HALF + 1 and len(other) > HALF + 1  # earlier versions did not record buffers
     return not alike(slice(HALF)) or (both and not alike(slice(HALF + 1, None)))
 
 
@@ -186,7 +186,7 @@ def class_axis(values: Array) -> int:
 
 
 def in_rows(values: np.ndarray) -> np.ndarray:
-    """Return outputs (N,) and (N, C, 1, ...) as (N, C); others unchanged."""
+    """Reshape outputs (N,) and (N, C, 1, ...) to (N, C), and return others unchanged."""
     if values.ndim == 1:
         return values[:, None]
     return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values
@@ -201,7 +201,7 @@ def has_probabilities(values: np.ndarray, tolerance: float = 1e-3) -> bool:
 
 
 def computes(operator: str, entered: np.ndarray, values: np.ndarray) -> bool:
-    """Return True if a sigmoid, softmax or log-softmax over the class axis gives these values, up to rounding."""
+    """Return True if `operator`, applied to `entered`, returns `values` up to rounding."""
     if operator == "Sigmoid":
         made = special.expit(entered)
     else:
@@ -211,12 +211,12 @@ def computes(operator: str, entered: np.ndarray, values: np.ndarray) -> bool:
 
 
 def log_probabilities(values: np.ndarray) -> np.ndarray:
-    """Return logits whose softmax gives these probabilities."""
+    """Return logits whose softmax equals these probabilities."""
     return np.log(np.maximum(values, TINY))
 
 
 def check_single(values: Array) -> None:
-    """Raise if a single column of logits is probably the output of a hidden sigmoid."""
+    """Raise Problem if a single column of logits is probably the output of a hidden sigmoid."""
     single = values.shape[0] >= SURE and math.prod(values.shape) == values.shape[0]
     if single and bool(((values >= 0) & (values <= 1)).all()):
-        raise Problem("model", "it returns one column of probabilities, and scores need logits", hint=REMEDY)
+        raise Problem("model", "it returns one column of probabilities, but scores need logits", hint=REMEDY)

@@ -20,10 +20,10 @@ SEVERAL = "it predicts several outputs at once"
 
 
 class SklearnRunner(FunctionRunner):
-    """Run a fitted scikit-learn estimator, or one from a different library with the same methods.
+    """Run a fitted scikit-learn estimator, or one from another library with the same methods.
 
-    The logits are the logarithms of `predict_proba`, the values of `decision_function`, or those of `predict`: the
-    first of these methods that exists. A single column of `decision_function` is a single logit.
+    The logits are the logarithms of `predict_proba`, the values of `decision_function`, or those of `predict`,
+    whichever of these methods exists first. A single column of `decision_function` becomes a single logit.
 
     Args:
         model: A classifier, a regressor or a pipeline that ends in one.
@@ -37,11 +37,11 @@ class SklearnRunner(FunctionRunner):
         self._classes = getattr(model, "classes_", None)
         self._numbers: list[float] | None = None
         if isinstance(self._classes, list) or getattr(model, "multilabel_", False):
-            raise Problem("model", SEVERAL, hint="give one estimator per output")
+            raise Problem("model", SEVERAL, hint="fit one estimator per output")
         self.regression = self._classes is None and not hasattr(model, "predict_proba")
         last = model.steps[-1][1] if hasattr(model, "steps") else model
         if getattr(last, "decision_function_shape", "ovr") == "ovo" and not hasattr(model, "predict_proba"):
-            raise Problem("model", "decision_function_shape='ovo' compares pairs of classes", hint="give 'ovr'")
+            raise Problem("model", "decision_function_shape='ovo' compares pairs of classes", hint="use 'ovr'")
         self._columns = getattr(model, "feature_names_in_", None)
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -53,7 +53,7 @@ class SklearnRunner(FunctionRunner):
         width = getattr(self.model, "n_features_in_", None)
         if table.ndim != 2 or (width is not None and table.shape[1] != width):
             expected = f"a table (N, {width or 'd'})"
-            raise Problem("data", f"batch {number}: shape {table.shape}", expected=expected)
+            raise Problem("data", f"shape {table.shape} in batch {number}", expected=expected)
         return (table if table.dtype in (np.float32, np.float64) else table.astype(np.float64),), {}
 
     def encode(self, labels: Any) -> Any:
@@ -88,7 +88,7 @@ class SklearnRunner(FunctionRunner):
         if not raw and hasattr(self.model, "predict_proba"):
             found = np.asarray(self.model.predict_proba(given))
             if not has_probabilities(found):
-                raise Problem("model", SEVERAL, hint="give one estimator per output")
+                raise Problem("model", SEVERAL, hint="fit one estimator per output")
             return log_probabilities(found)
         known = self._classes is not None and not raw and hasattr(self.model, "decision_function")
         found = self.model.decision_function(given) if known else self.model.predict(given)

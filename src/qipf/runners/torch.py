@@ -47,7 +47,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _TORCH = str(Path(torch.__file__).parent)
 NEAR = 0.2
-"""Maximum difference between logits and the upsampled output of their layer, in standard deviations of the logits."""
+"""The maximum distance of logits from the upsampled output of their layer, in standard deviations of the logits."""
 WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "nearest"},
     {"mode": "bilinear", "align_corners": False},
@@ -62,7 +62,7 @@ LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.C
 PLACES = 1024
 """The length of the rows into which weights are folded for a fingerprint."""
 HALF_MOST = 65504.0
-"""The largest number in half precision."""
+"""The largest finite number in half precision."""
 _DIRECTIONS = math.sqrt(2) * torch.outer(torch.arange(1.0, 5.0).double(), torch.arange(PLACES).double()).cos()
 
 
@@ -82,7 +82,7 @@ class TorchRunner(Runner):
             model = exported_module(model)
         self.module = unwrap(model)
         self.device = input_device(self.module, device)
-        self._made: nn.Module | None = None  # the layer that computes per-pixel logits, after a search
+        self._made: nn.Module | None = None  # the layer that computes per-pixel logits, once found
         self.fixed: int | None = getattr(self.module, "fixed_batch", None)
         self._dtype = next((p.dtype for p in self.module.parameters() if p.dtype in _FLOATS), None)
         self._parameters = forward_parameters(original(self.module))
@@ -177,7 +177,7 @@ class TorchRunner(Runner):
     def _calls(
         self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, keep: bool
     ) -> tuple[Tensor, list[tuple[nn.Module, Tensor]]]:
-        """Return the logits of a batch, and the floating-point outputs of all calls in order, or only their shapes."""
+        """Return the logits and, in order, the floating-point outputs of all calls; only their shapes unless `keep`."""
         calls: list[tuple[nn.Module, Tensor]] = []
 
         def note(part: nn.Module, inputs: Any, output: Any) -> None:
@@ -191,7 +191,7 @@ class TorchRunner(Runner):
     def _met(
         self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, calls: list[tuple[nn.Module, Tensor]]
     ) -> list[bool]:
-        """Return True for every call whose output changes with each input that changes any output."""
+        """Return, for every call, whether its output changes with each input that changes any output."""
         changed: list[list[bool]] = []
         for key in _tensors(batch):
             moved = {**dict(enumerate(batch.args)), **batch.kwargs}
@@ -213,12 +213,13 @@ class TorchRunner(Runner):
         return HEAD if single else FeatureSpec("", "whole")
 
     def fingerprint(self) -> list[float] | None:
-        """Return numbers that identify the weights and the statistics of the model, from one reading of all of them.
+        """Return numbers that identify the weights and buffers of the model.
 
         They are the number of weights, their Euclidean norm, four normalised projections onto fixed directions, 1 if
-        weights are in half precision, and six such numbers for the stored floating-point buffers, as of batch norms,
-        after x -> sign(x) log(1 + |x|). Projections of independently trained networks differ by about 1. Parameters
-        are first folded into rows of 1,024 values, so their names and order do not matter.
+        weights are in half precision (otherwise 0), and the first six numbers again for the stored floating-point
+        buffers, such as those of batch norms, after x -> sign(x) log(1 + |x|). Projections of independently trained
+        networks differ by about 1. Every parameter is folded into rows of 1,024 values, and all rows are added, so that
+        the names and order of parameters do not matter.
         """
         return fingerprint(self.module)
 
@@ -228,8 +229,8 @@ class TorchRunner(Runner):
             if len(given) < len(needed := _required(self._parameters)):
                 names = ", ".join(needed)
                 raise Problem(
-                    "data", f"the model takes {len(needed)} inputs ({names}), and the data has {len(given)}",
-                    hint=f"give (({names}), labels), or (({names}), None) without labels",
+                    "data", f"the model takes {len(needed)} inputs ({names}), but the data has {len(given)}",
+                    hint=f"pass (({names}), labels), or (({names}), None) without labels",
                 )  # fmt: skip
             return given, {}
         named = [p.name for p in self._parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -282,13 +283,13 @@ class TorchRunner(Runner):
         values = find_values(call(module, batch.args, batch.kwargs, batch.number))
         if self.module.training:
             raise Problem(
-                "model", "train() was called while it was read", hint="read a copy of it, or wait until collect returns"
+                "model", "train() was called during a pass", hint="pass a copy of it, or wait until collect returns"
             )
         if values.ndim == 0 or values.shape[0] != batch.rows:
             found = values.shape[0] if values.ndim else "a single number"
             raise Problem(
                 "data", f"batch {batch.number}: the model returned {found} rows for {batch.rows} inputs",
-                hint="the first axis must be the batch: x[None] adds it to a single input",
+                hint="the first axis must be the batch; x[None] adds this axis to a single input",
             )  # fmt: skip
         return values
 
@@ -323,17 +324,17 @@ class TorchRunner(Runner):
             told = ", ".join(names[module] for module in outputs)
             example = next((f", for example features={name!r}" for name in before.values()), "")
             raise Problem(
-                "features", f"{told} have {logits.shape[1]} outputs per pixel, and each could make the logits",
-                hint=f"name the module whose output enters the right one{example}",
+                "features", f"the modules {told} have {logits.shape[1]} outputs per pixel, and any of them may compute "
+                "the logits", hint=f"name the module whose output enters the right one{example}",
             )  # fmt: skip
         return order[0]
 
 
 def exported_module(program: ExportedProgram) -> nn.Module:
-    """Return the program with its modules called by name, or as one flat graph if torch cannot restore them.
+    """Return the program as a module with its original submodules, or as one flat graph if torch cannot restore them.
 
-    `program.module()` runs the same operations, but calls no submodules, so hooks do not fire. Linear layers
-    and convolutions become `nn.Linear` and `nn.Conv2d` again, which the search for features needs. All parameters are
+    `program.module()` runs the same operations but calls no submodules, so hooks would not fire. Linear layers and
+    convolutions become `nn.Linear` and `nn.Conv2d` again, as the search for features requires. The parameters are
     those of the program. The attribute `fixed_batch` of the module is its fixed batch size, or None for any size.
     """
     try:
@@ -401,7 +402,7 @@ def input_device(model: nn.Module, device: torch.device | str | None) -> torch.d
     """Return the device of the inputs, checked against that of the model."""
     homes = list(dict.fromkeys(tensor.device for tensor in (*model.parameters(), *model.buffers())))
     if any(home.type == "meta" for home in homes):
-        raise Problem("model", "parameters are on the meta device and have no values", hint="load them first")
+        raise Problem("model", "parameters on the meta device have no values", hint="load them first")
     if device is None or not homes:
         return homes[0] if homes else as_device("device", device or "cpu")
     wanted = as_device("device", device)
@@ -414,7 +415,7 @@ def input_device(model: nn.Module, device: torch.device | str | None) -> torch.d
 
 
 def as_device(name: str, value: torch.device | str) -> torch.device:
-    """Return the device named by an argument."""
+    """Convert an argument to a torch device."""
     try:
         return torch.device(value)
     except (RuntimeError, TypeError):
@@ -449,8 +450,8 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
     """Call the model.
 
     Raises:
-        Problem: torch cannot run the model on these inputs. Errors raised by the model itself and memory errors
-            are passed on.
+        Problem: torch cannot run the model on these inputs. Errors that the model itself raises and memory errors are
+            propagated.
     """
     try:
         return model(*args, **kwargs)
@@ -473,10 +474,10 @@ def _is_explicit(error: BaseException) -> bool:
 def _hint(model: nn.Module, inputs: list[Any]) -> str:
     fixed = getattr(model, "fixed_batch", None)
     if fixed is not None and any(isinstance(one, Tensor) and one.ndim and len(one) != fixed for one in inputs):
-        return f"it was exported for {fixed} rows: give batch_size={fixed}, or export it with dynamic_shapes"
+        return f"it was exported for {fixed} rows: pass batch_size={fixed}, or export it with dynamic_shapes"
     return (
-        "give inputs of the shape, type and scale that it was trained on, one for each argument of its forward; "
-        "x[None] adds the batch to a single one"
+        "pass one input per argument of its forward, with the shape, type and scale used in training; "
+        "x[None] adds a batch axis to a single input"
     )
 
 
@@ -486,11 +487,11 @@ def find_values(result: Any) -> Tensor:
     if values is None:
         held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
         raise Problem(
-            "model", f"the model returned {type(result).__name__}{held}",
-            hint="expected a tensor, a tuple that starts with one, a dict with 'logits' or an object with .logits",
+            "model", f"it returned {type(result).__name__}{held}",
+            hint="return a tensor, a tuple that starts with one, a dict with 'logits' or an object with .logits",
         )  # fmt: skip
     if not values.is_floating_point():
-        raise Problem("model", f"the model returned {values.dtype} values: expected floating-point logits, not classes")
+        raise Problem("model", f"it returned {values.dtype} values", hint="return floating-point logits, not classes")
     return values
 
 
@@ -537,13 +538,13 @@ def _few(values: Tensor) -> np.ndarray:
 
 
 def check_logits(values: Tensor) -> None:
-    """Raise if logits look like probabilities, as for a model that ends in a function instead of a module."""
+    """Raise Problem if logits look like probabilities, as when a model ends in a function instead of a module."""
     few = _few(values)
     few = in_rows(few) if few.ndim > 2 else few
     check_single(few)
     if few.size > few.shape[class_axis(few)] and has_probabilities(few, 2e-2):
-        hint = "return what enters the softmax, or end the model in nn.Softmax"
-        raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
+        hint = "return the input of the softmax, or end the model with an nn.Softmax module"
+        raise Problem("model", "it returns probabilities, but scores need logits", hint=hint)
 
 
 def _difference(output: Tensor, logits: Tensor) -> float:
@@ -590,6 +591,6 @@ def _numbers(tensors: Sequence[Tensor]) -> list[float]:
 
 
 def _compressed(values: Tensor) -> Tensor:
-    """Return logarithms of the sizes of values with their signs: statistics differ in scale, and masks are infinite."""
+    """Return signed logarithms of finite values, because buffers differ in scale and masks may be infinite."""
     finite = values.float().nan_to_num(nan=0.0).clamp(-HALF_MOST, HALF_MOST)
     return finite.sign() * finite.abs().log1p()

@@ -1,4 +1,4 @@
-"""Weights of trained models: read from a model or a file, and pooled to a few values."""
+"""Read the weights of trained models, and pool them to a few values."""
 
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights

@@ -1,8 +1,8 @@
 """Rebuild sequential Keras networks in HDF5 files as torch modules, without Keras and without running stored code.
 
-Such a file holds the layers as JSON (`model_config`) and their arrays. Keras stores convolution kernels as (row,
-column, in, out) and dense kernels as (in, out), and it flattens images with the channels last. The module takes images
-as (N, channels, height, width) and returns logits: a softmax at the end of the network is left out.
+Such a file stores the layers as JSON (`model_config`), together with their arrays. Keras stores convolution kernels as
+(row, column, in, out) and dense kernels as (in, out), and it flattens images with the channels last. The module takes
+images as (N, channels, height, width) and returns logits: a final softmax is left out.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 _KERNELS = ("kernel", "kernel_posterior_loc")
 _BIASES = ("bias", "bias_posterior_loc")
-_BUILT = "Conv2D, AveragePooling2D, MaxPooling2D, Flatten, Dense, DenseFlipout, Dropout, Activation and Softmax"
+_BUILT = "Conv2D, AveragePooling2D, MaxPooling2D, Flatten, Dense, DenseFlipout, Dropout, Activation or Softmax"
 
 
 class KerasLayer(NamedTuple):
-    """One layer of a file."""
+    """One layer of a Keras file."""
 
     kind: str
     config: dict[str, Any]
@@ -40,13 +40,13 @@ class KerasLayer(NamedTuple):
         return str(self.config.get("name", self.kind))
 
     def array(self, names: tuple[str, ...]) -> Tensor | None:
-        """Return the first of these arrays that the layer has, or None."""
+        """Return the first array in `names` that the layer has, or None."""
         found = next((self.arrays[name] for name in names if name in self.arrays), None)
         return None if found is None else torch.from_numpy(found)
 
 
 class ChannelsLast(nn.Module):
-    """Flattens images as Keras does, with the channels last; vectors stay as they are."""
+    """Flatten images as Keras does, with the channels last; vectors are unchanged."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (N, height * width * channels) for images (N, channels, height, width)."""
@@ -54,13 +54,13 @@ class ChannelsLast(nn.Module):
 
 
 def load_keras(path: str | Path) -> nn.Sequential:
-    """Return the network of a Keras HDF5 file, in eval mode. Layers keep their names.
+    """Load the network in a Keras HDF5 file, in evaluation mode and with the original names of layers.
 
-    A `DenseFlipout` layer of TensorFlow Probability gets the means of its weights.
+    For a `DenseFlipout` layer of TensorFlow Probability, the means of its weights are loaded.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is not a sequential network, or has a layer that cannot be rebuilt.
+        FileNotFoundError: The file does not exist.
+        ValueError: The file contains no sequential network, or one with a layer that is not supported.
     """
     net, ended = nn.Sequential(), False
     for layer in read_keras_layers(path):
@@ -96,13 +96,13 @@ def read_keras_layers(path: str | Path) -> list[KerasLayer]:
 
 
 def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
-    """Return the modules of a layer: the layer itself and its activation."""
+    """Return the named modules for a layer: the layer itself and its activation."""
     kind, config = layer.kind, layer.config
     activation = config.get("activation", "linear")
     if activation not in (*ACTIVATIONS, "linear", "softmax"):
-        raise ValueError(f"{path}: layer {layer.name} has the activation {activation!r}; {', '.join(ACTIVATIONS)} work")
+        raise ValueError(f"{path}: layer {layer.name} has the activation {activation!r}; use {', '.join(ACTIVATIONS)}")
     if config.get("data_format", "channels_last") != "channels_last":
-        raise ValueError(f"{path}: layer {layer.name} has its channels first; expected channels_last")
+        raise ValueError(f"{path}: layer {layer.name} has the channels first; expected channels_last")
     if kind in ("Dropout", "Softmax"):
         return []
     if kind == "Conv2D":
@@ -119,7 +119,7 @@ def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
     elif kind == "Activation":
         module = nn.Identity()
     else:
-        raise ValueError(f"{path}: layer {layer.name} is a {kind} that cannot be rebuilt; these can: {_BUILT}")
+        raise ValueError(f"{path}: layer {layer.name} has the unsupported type {kind}; expected {_BUILT}")
     after = [(f"{layer.name}_{activation}", ACTIVATIONS[activation]())] if activation in ACTIVATIONS else []
     return [(layer.name, module), *after]
 

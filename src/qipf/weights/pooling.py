@@ -24,21 +24,21 @@ def pool_weights(
 ) -> np.ndarray:
     """Return the averages of blocks of each kernel, layer by layer, in row-major order.
 
-    The paper uses "average pooling of weights at each layer". Without `blocks`, every kernel is cut into about
-    `target` blocks with the proportions of the kernel (`pooled_shape`); small kernels are kept as they are.
+    The paper uses "average pooling of weights at each layer". Without `blocks`, every kernel is divided into about
+    `target` blocks with the proportions of the kernel (see `pooled_shape`); small kernels are not pooled.
 
     Args:
-        kernels: What `read_weights` returns, or a list of arrays.
-        blocks: The shape of a block for every kernel, in order or by name, in the layout of the kernel.
-        target: The number of values per kernel; None is `values_per_layer(len(kernels))`.
-        edges: For `blocks` that do not divide a kernel: raise ("error"), average over the values that are there
-            ("mean"), or as if the missing values were zero ("zeros", as in the authors' program).
+        kernels: The result of `read_weights`, or a list of arrays.
+        blocks: The shape of the blocks of each kernel, in order or by name, in the layout of the kernel.
+        target: The approximate number of values per kernel; None for `values_per_layer(len(kernels))`.
+        edges: The treatment of blocks that extend beyond a kernel: raise an error ("error"), average the values inside
+            the kernel ("mean"), or count the missing values as zeros ("zeros", as in the authors' program).
 
     Returns:
-        The pooled values in one dimension, float32 (float64 if a kernel is).
+        The pooled values as a vector of float32, or of float64 if any kernel is float64.
 
     Raises:
-        ValueError: Blocks do not fit, both `blocks` and `target` are given, or values are NaN or infinite.
+        ValueError: Blocks do not fit, both `blocks` and `target` are passed, or values are NaN or infinite.
     """
     named = kernels if isinstance(kernels, Mapping) else {str(i): value for i, value in enumerate(kernels)}
     arrays = {name: to_numpy(values) for name, values in named.items()}
@@ -47,7 +47,7 @@ def pool_weights(
     for name, values in arrays.items():
         if values.size == 0 or values.dtype.kind != "f" or not np.isfinite(values).all():
             raise ValueError(
-                f"kernel {name}: expected one or more finite floating-point values, got {values.size} of {values.dtype}"
+                f"kernel {name}: expected finite floating-point values, got {values.size} values of {values.dtype}"
             )
     check_choice("edges", edges, get_args(Edges))
     if blocks is None:
@@ -63,19 +63,19 @@ def pool_weights(
 
 
 def values_per_layer(layers: int) -> int:
-    """Return the default number of values per layer, for `1050 * layers ** 0.4` in all.
+    """Return the default number of values per layer, for a total of `1050 * layers ** 0.4`.
 
-    The paper gives totals (2,400 for the 8 kernels of VGG-3, 3,552 for the 21 of ResNet-18) but no rule; this power law
-    gives both.
+    The paper reports totals (2,400 for the 8 kernels of VGG-3, 3,552 for the 21 of ResNet-18) but no rule; this power
+    law reproduces both.
     """
     return max(1, round(1050 * layers**0.4 / layers))
 
 
 def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
-    """Return the number of parts of each axis, for about `target` blocks.
+    """Return the number of parts into which to divide each axis, for a total of about `target` blocks.
 
-    The same factor shrinks every axis; an axis that is too short for it (the height or width of a filter) becomes one
-    part. Of the nearest integers, those with the product closest to `target` win.
+    Every axis shrinks by the same factor, but an axis that is too short (such as the height or width of a filter)
+    becomes one part. Of the nearest integers, those whose product is closest to `target` are chosen.
     """
     if target < 1:
         raise ValueError(f"target: expected at least 1 value per kernel, got {target}")
@@ -124,8 +124,8 @@ def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edge
     missing = [-size % step for size, step in zip(values.shape, block, strict=True)]
     if any(missing) and edges == "error":
         raise ValueError(
-            f"kernel {name} of shape {values.shape}: blocks of shape {block} do not divide it; "
-            "choose others, or edges='mean' or 'zeros' (as the authors' program does)"
+            f"kernel {name} of shape {values.shape} cannot be divided into blocks of shape {block}; "
+            "choose other blocks, edges='mean' or edges='zeros' (as in the authors' program)"
         )
     if edges == "zeros":
         values = np.pad(values, [(0, extra) for extra in missing])
@@ -136,10 +136,10 @@ def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edge
 def _matched(
     arrays: Mapping[str, np.ndarray], blocks: Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the block of every kernel, by name."""
+    """Return the shape of the blocks of each kernel, keyed by name."""
     named = blocks if isinstance(blocks, Mapping) else dict(zip(arrays, blocks, strict=False))
     if len(blocks) != len(arrays) or set(named) != set(arrays):
         kernels = ", ".join(f"{name} {values.shape}" for name, values in arrays.items())
         found = sorted(blocks) if isinstance(blocks, Mapping) else len(blocks)
-        raise Problem("blocks", f"{found}", expected=f"one for each of {kernels}")
+        raise Problem("blocks", f"{found}", expected=f"one block shape per kernel: {kernels}")
     return {name: tuple(int(size) for size in block) for name, block in named.items()}

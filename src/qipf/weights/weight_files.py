@@ -1,4 +1,4 @@
-"""Read the arrays of weight files: safetensors, and HDF5 as Keras 2 and Keras 3 write it. Never pickle."""
+"""Read arrays from safetensors files and from HDF5 files of Keras 2 and 3; pickles are refused."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _NOT_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics"}
 _CONTAINERS = ("vars", "layers", "_layer_checkpoint_dependencies")
 _GZIP, _HARMLESS_FILTERS = 1, {1, 2, 3}  # of HDF5: gzip, shuffle and fletcher32
-_DEEPEST = 100  # groups in groups
-_MOST_NAMES = 2**16  # in one attribute: HDF5 limits its bytes to this number
+_DEEPEST = 100  # levels of nested groups
+_MOST_NAMES = 2**16  # in one attribute, which HDF5 limits to this number of bytes
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return every array in a weight file, by name."""
+    """Return all arrays in a weight file, keyed by name."""
     if not path.is_file():
         raise FileNotFoundError(f"weight file {path} does not exist")
     with path.open("rb") as file:
@@ -32,12 +32,12 @@ def read(path: Path) -> dict[str, Any]:
         return _read_hdf5(path)
     if start.startswith(b"PK"):
         raise ValueError(
-            f"{path} is a zip archive (a .pt, .pth or .keras file): pass a state dict from "
-            "torch.load(..., weights_only=True), or the model.weights.h5 in the .keras archive"
+            f"{path} is a zip archive (a .pt, .pth or .keras file); pass a state dict from "
+            "torch.load(..., weights_only=True), or the model.weights.h5 from the .keras archive"
         )
     if len(start) == 9 and start[8:] == b"{":
         return _read_safetensors(path)
-    raise ValueError(f"{path}: expected a safetensors or HDF5 file, got one whose first bytes are {start[:8]!r}")
+    raise ValueError(f"{path}: expected a safetensors or HDF5 file, got one that starts with {start[:8]!r}")
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
@@ -62,19 +62,19 @@ def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
             return dict(reader.keras2(root) if keras2 else reader.keras3(root, ""))
     except (TooLargeError, MemoryError):
         raise
-    except Exception as error:  # HDF5 raises whatever it meets in a damaged file
+    except Exception as error:  # h5py may raise anything for a damaged file
         raise ValueError(f"{path} is damaged or not a Keras weight file: {error}") from None
 
 
 class _WeightReader:
-    """Reads every array of a file once, within the memory that the file may take."""
+    """Read every array of a file once, within a memory limit."""
 
     def __init__(self, path: Path) -> None:
         self._budget = Budget(path, max(budget(), path.stat().st_size))
         self._seen: set[int] = set()
 
     def keras2(self, root: Any) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the weights in the order of the model, which the attributes of the file list."""
+        """Yield the weights in the order of the model, which is stored in the attributes of the file."""
         names: set[str] = set()
         for layer in _listed(root, "layer_names"):
             group = _member(root, layer)
@@ -85,15 +85,15 @@ class _WeightReader:
                 yield name, self._values(_member(group, weight))
 
     def keras3(self, group: Any, name: str, depth: int = 0) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the variables `.../vars/0, 1, ...` of layers sorted by name: Keras 3 does not store their order."""
+        """Yield the variables `.../vars/0, 1, ...` of layers sorted by name, as Keras 3 does not store their order."""
         self._once(group)
         if depth > _DEEPEST:
-            raise OSError(f"more than {_DEEPEST} groups lie in one another")
+            raise OSError(f"groups are nested more than {_DEEPEST} levels deep")
         for key in sorted(group, key=_natural):
             if not name and key in _NOT_WEIGHTS:
                 continue
             member = _member(group, key)
-            key_name = key.removeprefix("_layer_checkpoint_dependencies\\")  # one flat name, as Keras 2.12 has it
+            key_name = key.removeprefix("_layer_checkpoint_dependencies\\")  # part of a flat name in Keras 2.12
             inner = name if key in _CONTAINERS else f"{name}.{key_name}".lstrip(".")
             if not hasattr(member, "shape"):
                 yield from self.keras3(member, inner, depth + 1)
@@ -101,7 +101,7 @@ class _WeightReader:
                 yield inner, self._values(member)
 
     def _once(self, member: Any) -> None:
-        """Refuse what two links lead to: a few hundred bytes of them can stand for any number of arrays or groups."""
+        """Raise OSError if two links lead to the same member, because a few links may stand for countless members."""
         address = require("h5py", extra="bench").h5o.get_info(member.id).addr
         if address in self._seen:
             raise OSError(f"{member.name} is in the file under two names")
@@ -111,9 +111,9 @@ class _WeightReader:
         if not hasattr(dataset, "shape") or dataset.shape is None or dataset.dtype.kind not in "fiub":
             raise OSError(f"{dataset.name} is not an array of numbers")
         if dataset.dtype.itemsize > 8:
-            raise OSError(f"{dataset.name} has numbers of more than 64 bits, which no network has")
+            raise OSError(f"{dataset.name} has numbers of more than 64 bits")
         if dataset.external or dataset.is_virtual:
-            raise OSError(f"{dataset.name} keeps its values in another file")
+            raise OSError(f"{dataset.name} stores its values in another file")
         self._once(dataset)
         self._budget.spend(dataset.nbytes)
         if dataset.chunks:
@@ -121,11 +121,11 @@ class _WeightReader:
         return np.asarray(dataset[()])
 
     def _check_chunks(self, dataset: Any) -> None:
-        """Unpack every chunk up to the size it should have: HDF5 itself unpacks as much as there is."""
+        """Decompress every chunk up to its expected size, because HDF5 itself has no limit."""
         filters = dataset.id.get_create_plist()
         kinds = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
         if not set(kinds) <= _HARMLESS_FILTERS or kinds.count(_GZIP) > 1:
-            raise OSError(f"{dataset.name} is compressed in another way than by gzip")
+            raise OSError(f"{dataset.name} is compressed by a method other than gzip")
         size = math.prod(dataset.chunks) * dataset.dtype.itemsize
         Budget(self._budget.path).spend(size)
         if _GZIP not in kinds:
@@ -133,16 +133,16 @@ class _WeightReader:
         for number in range(dataset.id.get_num_chunks()):
             about = dataset.id.get_chunk_info(number)
             if about.size > self._budget.path.stat().st_size:
-                raise OSError(f"a chunk of {dataset.name} claims more bytes than the file has")
+                raise OSError(f"a chunk of {dataset.name} declares more bytes than the file has")
             skipped, packed = dataset.id.read_direct_chunk(about.chunk_offset)
             if not skipped & 1 << kinds.index(_GZIP):
                 unpacked = zlib.decompressobj().decompress(packed, size + 1)
                 if len(unpacked) > size:
-                    raise OSError(f"a chunk of {dataset.name} unpacks to more than its {size} bytes")
+                    raise OSError(f"a chunk of {dataset.name} decompresses to more than its {size} bytes")
 
 
 def _listed(group: Any, attribute: str) -> list[str]:
-    """Return a list of names from the attributes; Keras cuts one that is too long into numbered pieces."""
+    """Return a list of names from the attributes; Keras splits long lists into several numbered attributes."""
     pieces = [attribute] if attribute in group.attrs else []
     while f"{attribute}{len(pieces)}" in group.attrs:
         pieces.append(f"{attribute}{len(pieces)}")
@@ -155,12 +155,12 @@ def _listed(group: Any, attribute: str) -> list[str]:
 
 
 def _is_statistic(layer: str, key: str, count: int) -> bool:
-    """Return True if a variable is the running mean or variance of a batch norm, which are its last two."""
+    """Return True for the running mean or variance of a batch norm, which are its last two variables."""
     return "batch_norm" in layer.rpartition(".")[2] and key.isdigit() and int(key) >= count - 2
 
 
 def _member(group: Any, name: str) -> Any:
-    """Return a member of an HDF5 group, if it lies in the same file."""
+    """Return a member of an HDF5 group; raise OSError for a symbolic link, which may lead to another file."""
     h5py = require("h5py", extra="bench")
     steps = [step for step in name.split("/") if step]
     for step in steps:

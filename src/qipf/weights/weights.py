@@ -1,4 +1,4 @@
-"""Read the weights of a trained model by name: torch, Keras, safetensors, scikit-learn, JAX, plain arrays."""
+"""Read the weights of trained models: torch, Keras, safetensors, ONNX, scikit-learn, JAX and plain arrays."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _INSIDE = ("params", "state_dict", "model_state_dict")  # keys of the weights in
 
 
 def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> dict[str, np.ndarray]:
-    """Return the weights of a model by name, in its order: parameters of two or more dimensions, as NumPy arrays.
+    """Return the kernels of a model (its parameters of two or more dimensions) as NumPy arrays, keyed by name.
 
-    These are the kernels of its layers. Tied weights occur once; integers and the running statistics of batch norms are
+    They are in the order of the model. Tied weights occur once; integers and the running statistics of batch norms are
     left out. The layout is that of the source: (out, in, height, width) in torch, (height, width, in, out) in Keras.
 
     Args:
         source: A torch module or its state dict; the path of a `.safetensors`, `.h5` or `.weights.h5` file; an ONNX
             model, as for `qipf.collect`; a fitted scikit-learn MLP; a JAX pytree (flax parameters, an equinox module);
-            or a list of arrays. Files of safetensors and Keras 3 do not keep the order of the layers; their arrays are
-            sorted by name, and numbers in names by value.
+            or a list of arrays. Safetensors and Keras 3 files do not store the order of the layers, so their arrays are
+            sorted by name, with numbers in numerical order.
         biases: Include parameters of fewer than two dimensions outside normalisation layers.
         norms: Include scales and shifts of normalisation layers.
 
@@ -37,8 +37,8 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
         Floating-point arrays; half precision becomes float32.
 
     Raises:
-        TypeError: This kind of source is not supported.
-        ValueError: The file is damaged or of another kind, there are no kernels, or weights are NaN or infinite.
+        TypeError: The type of the source is not supported.
+        ValueError: The file is damaged or not a weight file, there are no kernels, or weights are NaN or infinite.
     """
     named, known_norms = _parameters(source)
     chosen: dict[str, np.ndarray] = {}
@@ -58,14 +58,14 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
     if not chosen:
         held = ", ".join(f"{name} {tuple(values.shape)}" for name, values in list(named.items())[:5])
         raise ValueError(
-            f"no kernels (floating-point parameters of two or more dimensions) in {type(source).__name__}; "
+            f"no kernels (floating-point parameters of two or more dimensions) found in {type(source).__name__}; "
             f"it holds {held or 'no arrays'}"
         )
     return chosen
 
 
 def _parameters(source: Any) -> tuple[dict[str, Array], set[str]]:
-    """Return every parameter by name, and the names of the layers known to normalise."""
+    """Return all parameters by name, and the names of layers known to be normalisation layers."""
     named = isinstance(source, str | os.PathLike) and str(source).endswith(".onnx")
     if named or isinstance(source, OnnxRunner) or is_session(source):
         return (source if isinstance(source, OnnxRunner) else OnnxRunner(source)).graph.kernels(), set()
@@ -73,7 +73,7 @@ def _parameters(source: Any) -> tuple[dict[str, Array], set[str]]:
         from qipf.weights.weight_files import read
 
         return read(Path(source)), set()
-    torch = sys.modules.get("torch")  # whoever holds a module has imported torch
+    torch = sys.modules.get("torch")  # imported if the source is a module
     if torch is not None and isinstance(source, torch.nn.Module):
         return _of_torch(source)
     if hasattr(source, "hidden_layer_sizes"):
@@ -116,7 +116,7 @@ def _of_torch(model: Any) -> tuple[dict[str, Array], set[str]]:
                 )
             named[clean(f"{prefix}.{name}".lstrip("."))] = parameter.detach()
         for name, chain in getattr(module, "parametrizations", {}).items():
-            with torch.no_grad():  # the effective weight, from a copy: spectral norms change as they compute
+            with torch.no_grad():  # the effective weight, from a copy, as computing a spectral norm changes its state
                 named[clean(f"{prefix}.{name}".lstrip("."))] = copy.deepcopy(chain).eval()().detach()
     return named, norms
 
@@ -152,14 +152,14 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Array]]:
 
 
 def _is_pytree(node: Any) -> bool:
-    jax = sys.modules.get("jax")  # whoever holds a pytree has imported jax
+    jax = sys.modules.get("jax")  # imported if the node is a pytree
     return jax is not None and not jax.tree_util.all_leaves([node])
 
 
 def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
     """Return the names of parameters that belong to normalisation layers.
 
-    If the class of a layer is unknown, the shapes tell: the scale has one dimension, or the shape of the bias.
+    If the class of a layer is unknown, its names and shapes decide; a scale has one dimension or the shape of the bias.
     """
     layers: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for name, values in named.items():
@@ -181,7 +181,7 @@ def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
 
 
 def _is_bias(name: str) -> bool:
-    """Return True for a bias, by its name: biases of convolutions in equinox have the shape (out, 1, 1)."""
+    """Return True if a parameter has the name of a bias; in equinox, its shape may be (out, 1, 1)."""
     leaf = name.rpartition(".")[2]
     return leaf.startswith("bias") or leaf.endswith("_bias")
 
@@ -192,11 +192,11 @@ def _is_float(name: str, values: Array) -> bool:
     kind = str(values.dtype)
     if "complex" in kind:
         raise TypeError(f"{name} is complex ({kind}): expected real weights")
-    return "float" in kind  # by name: the array standard lacks bfloat16 and float8
+    return "float" in kind  # by name, as the array API standard lacks bfloat16 and float8
 
 
 def _as_float(name: str, values: Array) -> np.ndarray:
-    """Return a copy in float32 or float64, which later changes of the model do not reach."""
+    """Return a copy in float32 or float64, which later changes to the model do not affect."""
     if compat.is_torch_array(values):
         values = values.detach().cpu()
         values = values.float() if values.element_size() < 4 else values
@@ -209,7 +209,7 @@ def _as_float(name: str, values: Array) -> np.ndarray:
 
 
 def _identity(values: Array) -> Any:
-    """Return something that is equal for arrays that share their memory."""
+    """Return a key that is equal for arrays that share their memory."""
     shape = tuple(values.shape)
     if compat.is_torch_array(values) and values.numel():
         return "torch", str(values.device), values.data_ptr(), shape, values.stride()
