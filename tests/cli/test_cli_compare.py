@@ -220,7 +220,7 @@ return {
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
-        ([CLASSES, "bare.npz"], "has no labels, only x, classes; name them labels (or y,", 1),
+        ([CLASSES, "bare.npz"], "has no labels, only x, classes; name the array labels (or y,", 1),
         (["net.safetensors", "right.npz"], "200 of 200", 1),
         (["net.safetensors", "logits.npz", "--scorers", "tea-leaves"], "--scorers: there is no 'tea-leaves'", 2),
         (["net.safetensors", "logits.npz", "--scorers", "twin"], "thorough", 2),
@@ -231,7 +231,7 @@ return {
         (["net.safetensors", "range.npz"], "got 7 in row 321", 1),
         ([CLASSES, "data.npz", "--fit", "data.npz"], "--fit: data.npz is DATA itself", 1),
         ([CLASSES, "data.npz", "--fit", "copy.npz"], "begins with the same examples", 1),
-        (["data.npz", "net.pt2"], "give the model before the data", 1),
+        (["data.npz", "net.pt2"], "model before the data", 1),
         ([CLASSES, "data.npz", "--shifted", "late"], "expected NAME=FILE", 2),
         ([CLASSES, "data.npz", "--shifted", "clean=data.npz"], "is taken", 2),
         ([CLASSES, "data.npz", "--shifted", "a=gone.npz"], "--shifted: there is no file", 1),

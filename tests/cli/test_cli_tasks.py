@@ -282,7 +282,7 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
         (["fit", "task_nets:labels", "hot.npz", "-o", "h.qipf"], 1, "labels.argmax(1)"),
         (["fit", "task_nets:tokens", "real.npz", "-o", "t.qipf"], 1, "the model failed on float32"),
         (["compare", "task_nets:pixels", "pixels.npz", "--shift", "rotation:30"], 2, "--shift: rotation"),
-        (["compare", "ids.npz", "task_nets:tokens"], 1, "give the model before the data"),
+        (["compare", "ids.npz", "task_nets:tokens"], 1, "model before the data"),
         (["fit", "task_nets:tokens", "ids.npz", "--task", "tokens:depth=3", "-o", "t.qipf"], 2, "--task"),
     ]
     for words, code, said in cases:

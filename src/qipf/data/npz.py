@@ -103,7 +103,7 @@ def open_npy(path: Path) -> np.ndarray:
         why, hint = f"is damaged or holds Python objects ({_told(error)})", f"{DAMAGED}, or {CODE}"
         raise Problem("data", f"{path} {why}", hint=hint) from None
     if not isinstance(array, np.ndarray) or array.ndim == 0:
-        raise Problem("data", f"{path}: expected an array with one row per example")
+        raise Problem("data", f"{path} is not an array with one row per example")
     return native(array)
 
 

@@ -225,7 +225,7 @@ def listed(part: str) -> str:
 def no_labels(path: Path) -> Problem:
     """Return the error for data without labels; it lists the arrays found and the accepted names."""
     found = f" only {', '.join(Archive(path).files)}" if path.suffix == ".npz" else ""
-    hint = "sort the images into class subfolders" if path.is_dir() else f"add an array named {listed('labels')}"
+    hint = "sort the images into class subfolders" if path.is_dir() else f"name the array {listed('labels')}"
     return Problem("data", f"{path} has no labels{',' if found else ''}{found}", hint=hint)
 
 

@@ -61,7 +61,7 @@ def check_header(line: bytes, file: Path) -> None:
 
 
 def _too_wide(file: Path, columns: int) -> Problem:
-    return Problem("table", f"{file} has {columns} columns, more than {MOST_COLUMNS}", hint="keep only the scores")
+    return Problem("table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep the scores")
 
 
 def csv_columns(content: Any, file: Path) -> Columns:

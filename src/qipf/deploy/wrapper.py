@@ -70,7 +70,7 @@ def wrap(
     if views is not None and (other := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
             found = f"the {' and '.join(scorer.attachments)} of this scorer cannot be used with other views"
-            raise Problem("views", found, hint=f"fit again for scorer.with_views({views})")
+            raise Problem("views", found, hint=f"fit them again for scorer.with_views({views})")
         scorer = other
     task = TASKS.get(scorer.task_name)
     if task is not None and not task.independent:

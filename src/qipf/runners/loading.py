@@ -128,7 +128,7 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
     """
     path = Path(spec)
     if path.suffix != ".onnx" and output is not None:
-        raise Problem("output", f"only .onnx models have named outputs, got {spec}", hint="leave output out")
+        raise Problem("output", f"only .onnx models have named outputs, got {spec}", hint="omit output")
     if path.suffix in (".onnx", ".pt2", *WEIGHT_FILES):
         if weights is not None:
             hint = "pass weights only with module:callable"
@@ -208,7 +208,7 @@ def _called(module: str, name: str) -> Any:
         raise _failed(f"importing {module!r}", error) from error
     for part in name.split("."):
         if not hasattr(function, part):
-            raise Problem("model", f"{module!r} has no {name!r}")
+            raise Problem("model", f"{module!r} has no attribute {name!r}")
         function = getattr(function, part)
     if isinstance(function, torch.nn.Module):
         return function

@@ -230,7 +230,10 @@ class Graph:
         return self._maker[name].op_type
 
     def _source(self, name: str, ordered: bool = False) -> Any:
-        """Find the node that computes a tensor, skipping those that keep values; if `ordered`, only those that keep rows."""
+        """Return the node that computes a tensor, looking through nodes that keep its values.
+
+        If `ordered`, stop at a node that moves rows.
+        """
         node = self._maker.get(name)
         while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
             node = self._maker.get(node.input[0])

@@ -461,7 +461,7 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
         if _is_explicit(error):
             raise
         given = ", ".join([*map(describe, args), *(f"{key}: {describe(part)}" for key, part in kwargs.items())])
-        found = f"batch {number}: the model failed on {given}: {first_line(error).rstrip('.')}"
+        found = f"batch {number}: the model failed on the inputs ({given}): {first_line(error).rstrip('.')}"
         raise Problem("data", found, hint=_hint(model, [*args, *kwargs.values()])) from error
 
 

@@ -100,7 +100,8 @@ def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
     kind, config = layer.kind, layer.config
     activation = config.get("activation", "linear")
     if activation not in (*ACTIVATIONS, "linear", "softmax"):
-        raise ValueError(f"{path}: layer {layer.name} has the activation {activation!r}; use {', '.join(ACTIVATIONS)}")
+        known = ", ".join(ACTIVATIONS)
+        raise ValueError(f"{path}: layer {layer.name} has the activation {activation!r}; expected one of {known}")
     if config.get("data_format", "channels_last") != "channels_last":
         raise ValueError(f"{path}: layer {layer.name} has the channels first; expected channels_last")
     if kind in ("Dropout", "Softmax"):

@@ -141,5 +141,5 @@ def _matched(
     if len(blocks) != len(arrays) or set(named) != set(arrays):
         kernels = ", ".join(f"{name} {values.shape}" for name, values in arrays.items())
         found = sorted(blocks) if isinstance(blocks, Mapping) else len(blocks)
-        raise Problem("blocks", f"{found}", expected=f"one block shape per kernel: {kernels}")
+        raise Problem("blocks", f"{found}", expected=f"one block shape per kernel ({kernels})")
     return {name: tuple(int(size) for size in block) for name, block in named.items()}

@@ -21,7 +21,7 @@ CASES = [
     (1, "fit nothing.pt2 xy.npz -o a.qipf", "no file nothing.pt2"),
     (1, "fit bad.pt2 xy.npz -o a.qipf", "not an exported program"),
     (1, "fit no_such_module:build xy.npz -o a.qipf", "cannot import"),
-    (1, "fit builder_for_tests:nothing xy.npz -o a.qipf", "has no 'nothing'"),
+    (1, "fit builder_for_tests:nothing xy.npz -o a.qipf", "has no attribute 'nothing'"),
     (1, "fit builder_for_tests:number xy.npz -o a.qipf", "name a function"),
     (1, "fit builder_for_tests:unset xy.npz -o a.qipf", "KeyError: 'config', in builder_for_tests.py, line"),
     (1, "fit builder_for_tests:leave xy.npz -o a.qipf", "failed with SystemExit"),
