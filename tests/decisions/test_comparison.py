@@ -90,7 +90,7 @@ def test_the_recommended_score_is_tested_at_full_strength() -> None:
     errors, before = (100 * (1 - among[name].measures["accuracy"][0]) for name in (PRIMARY, BASE))
     assert f"flagging 10 % of the predictions leaves {errors:.2g} % errors instead of {before:.2g} %" in recommend(rows)
     found = Comparison("", "", rows, {}, {}, {"late": ("", rows), "dark": ("", [among[BASE], among[PRIMARY]])})
-    assert "default is ahead of softmax-response on 2 of 2 sets (2 beyond chance)" in found.verdict()[1]
+    assert "default has a lower AURC than softmax-response on 2 of 2 sets (2 significantly)" in found.verdict()[1]
 
 
 def test_another_score_replaces_the_recommended_one_only_beyond_chance() -> None:

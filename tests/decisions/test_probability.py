@@ -119,7 +119,7 @@ def test_fit_scorer_uses_the_outputs_of_the_scorer():
 def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="isotonic"):
         ErrorProbability("platt")
-    with pytest.raises(ValueError, match="predictions"):
+    with pytest.raises(ValueError, match="score"):
         ErrorProbability().fit([], [])
     with pytest.raises(ValueError, match="values"):
         ErrorProbability().fit([0.0, 1.0], [1, 0])(np.array([0.0, np.nan, 1.0]))

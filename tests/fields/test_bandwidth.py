@@ -58,8 +58,8 @@ def test_silverman_takes_any_library():
     ("samples", "error", "message"),
     [
         ([0.1] * 7, ValueError, "equal"),
-        (np.asarray([1e308, -1e308, 0.0]), ValueError, "beyond floating point"),
-        (np.asarray([0.0, 1e-320]), ValueError, "beyond floating point"),
+        (np.asarray([1e308, -1e308, 0.0]), ValueError, "floating point"),
+        (np.asarray([0.0, 1e-320]), ValueError, "floating point"),
         ([0.3], ValueError, "equal"),
         (np.arange(5), TypeError, "int64"),
     ],
@@ -124,9 +124,9 @@ def test_ties_go_to_average_precision_then_to_the_first():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ([True] * 3 + [False] * 50, "only 3 of the 53 .* wrong.*folds=3"),
-        ([True] * 50, "only 0 of the 50 .* correct"),
-        ([], "only 0 of the 0"),
+        ([True] * 3 + [False] * 50, "5 wrong .* 3 of 53; use folds=3"),
+        ([True] * 50, "5 correct .* 0 of 50"),
+        ([], "0 of 0"),
     ],
 )
 def test_a_fold_without_both_kinds_is_refused(wrong, message):

@@ -249,11 +249,11 @@ def test_any_array_library():
     ("arguments", "message"),
     [
         (([1.0, np.nan, np.inf], [1, 0, 1]), r"2 of 3 values.*rows 1, 2"),
-        (([1.0, 2.0], [1]), "2 values.*1"),
+        (([1.0, 2.0], [1]), "got 2 and 1"),
         (([1.0, 2.0], [1, 2]), "expected 0 or 1.*got 2 in row 1"),
         (([[1.0], [2.0]], [1, 0]), r"one value per prediction.*\(2, 1\)"),
         (([1.0, 2.0], [1, 0], [0.5, 1.5]), "from 0 to 1, got 1.5 in row 1"),
-        (([1.0, 2.0], [1, 0], [0.5]), "probability has 1 values"),
+        (([1.0, 2.0], [1, 0], [0.5]), "probability.* 1 and 2"),
     ],
 )
 def test_bad_input_is_named(arguments, message):

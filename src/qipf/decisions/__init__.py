@@ -1,1 +1,1 @@
-"""Turn scores into decisions: probabilities of error, guaranteed thresholds, prediction sets and a monitor."""
+"""Turn scores into decisions: error probabilities, thresholds with guarantees, prediction sets and a monitor."""

@@ -1,4 +1,4 @@
-"""Compare scores, or the prediction intervals of a regression, on the same predictions, and recommend one."""
+"""Compare scores, or prediction intervals of a regression, on the same predictions, and recommend the best."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ MEASURES: dict[str, Callable[[Counts], np.ndarray]] = {
     "aurc": FORMULAS["aurc"],
     "accuracy": lambda c: 1 - risk_of_surest(c, np.ceil(COVERAGE * c.n - 1e-9)),
 }
-"""The measures of a score."""
+"""The measures of a score, keyed by name."""
 BASE = "softmax-response"
 """The baseline score."""
 PRIMARY = "default"
-"""The score whose difference from `BASE` is tested without correction; all others share a correction."""
+"""The score whose gain over `BASE` is tested without correction; all other scores share a correction."""
 ONE_WIDTH = "one-width"
 """The baseline scale: intervals of equal width for all inputs."""
 
 Estimate = tuple[float, float, float]
-"""A value with the lower and upper end of its 95 % confidence interval."""
+"""A value with the lower and upper ends of its 95 % confidence interval."""
 TINY = np.finfo(np.float64).tiny
 ENOUGH_TO_WARN = 50
-"""Minimum number of predictions to report agreement by chance."""
+"""The minimum number of predictions before chance-level agreement is reported."""
 AT_CHANCE = (
-    "the predictions agree with the labels no more than by chance; check the order of the classes, and that the model "
-    "has its trained weights"
+    "the predictions agree with the labels only as often as expected by chance; check the order of the classes and "
+    "the weights of the model"
 )
 
 
@@ -50,9 +50,10 @@ class Compared:
 
     Attributes:
         name: The name of the score or scale.
-        measures: The measures by name; see `compare` and `compare_intervals`.
-        gain: The improvement on the baseline on the same resamples; NaN without the baseline. The interval of `default`
-            is not corrected; those of the others are simultaneous, because the best of many looks better than it is.
+        measures: The measures, keyed by name; see `compare` and `compare_intervals`.
+        gain: The improvement over the baseline on the same resamples; NaN without a baseline. The interval of `default`
+            is uncorrected; all other intervals are simultaneous, because the best of many scores looks better than it
+            is.
     """
 
     name: str
@@ -76,14 +77,14 @@ class Comparison:
         title: The model and the data.
         about: A description of the predictions.
         rows: The measures of every score or scale on the original data.
-        times: The times of every score or scale.
-        failed: The reason why a score or scale was left out, by its name.
-        shifted: A description of the predictions and the rows of each shifted set, by its name.
+        times: The times of every score or scale, keyed by its name.
+        failed: The reason why a score or scale was omitted, keyed by its name.
+        shifted: A description of the predictions and the rows of each shifted set, keyed by the name of the set.
         coverage: The nominal coverage of the intervals; None for scores.
-        scores: One uncertainty per prediction, by score.
+        scores: One uncertainty per prediction, keyed by the name of the score.
         correct: True for each correct prediction.
-        overlays: Overlays of segmented images, by set.
-        at_chance: True if the model is no better than chance, in which case no score is recommended.
+        overlays: Overlays of segmented images, keyed by the name of the set.
+        at_chance: True if the model is no better than chance; no score is recommended then.
     """
 
     title: str
@@ -104,13 +105,13 @@ class Comparison:
         return self.coverage is not None
 
     def sets(self) -> dict[str, tuple[str, list[Compared]]]:
-        """Return a description of the predictions and the rows of each set; the name of the original data is ""."""
+        """Return the description and the rows of each set, keyed by name; the original data has the name ""."""
         return {"": (self.about, self.rows), **self.shifted}
 
     def verdict(self) -> list[str]:
         """Return the recommendation, followed by one sentence about all shifted sets."""
         if self.intervals:
-            notes = ["On shifted data the intervals promise nothing."] if self.shifted else []
+            notes = ["On shifted data, the coverage of the intervals is not guaranteed."] if self.shifted else []
             return [recommend_scale(self.rows), *notes]
         if self.at_chance:
             return [f"No score is recommended: {AT_CHANCE}."]
@@ -129,7 +130,7 @@ def at_chance(outputs: Outputs) -> bool:
 
 
 def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of the scores that were left out, grouped by reason."""
+    """Return the names of the omitted scores, keyed by the reason."""
     found: dict[str, list[str]] = {}
     for name, reason in sorted(failed.items()):
         found.setdefault(reason, []).append(name)
@@ -142,14 +143,14 @@ def compare(
     """Measure scores of the same predictions, and sort them by AURC.
 
     The measures are the ROC-AUC (`roc_auc`) and average precision (`average_precision`) of detecting errors, the AURC
-    (`aurc`; lower is better) and the accuracy at 90 % coverage (`accuracy`). The gain is that of the AURC over the
-    softmax response.
+    (`aurc`; lower is better) and the accuracy at 90 % coverage (`accuracy`). The gain is the decrease in AURC relative
+    to the softmax response.
 
     Args:
-        scores: One uncertainty per prediction, (N,), by score.
+        scores: One uncertainty per prediction, (N,), keyed by the name of the score.
         correct: True for each correct prediction, (N,).
         groups: The group of each prediction, (N,) integers, if predictions are dependent, such as the pixels of an
-            image; whole groups are resampled.
+            image; entire groups are resampled.
         bootstrap: The number of bootstrap resamples of predictions or groups.
         seed: The seed of the resamples.
 
@@ -157,13 +158,13 @@ def compare(
         ValueError: There are no scores, or all or none of the predictions are correct.
     """
     if not scores:
-        raise ValueError("scores: there is nothing to compare")
+        raise ValueError("scores: expected at least one score, got none")
     values = {name: check(given, correct, name)[0] for name, given in scores.items()}
     wrong = check(next(iter(scores.values())), correct)[1]
     if wrong.all() or not wrong.any():
         raise ValueError(
-            f"{int((~wrong).sum())} of {wrong.size} predictions are correct, and scores are compared by how they tell "
-            "errors from correct predictions; give more data, or harder data"
+            f"correct: expected both correct and wrong predictions, got {int((~wrong).sum())} of {wrong.size} correct; "
+            "provide more data or harder data"
         )
     orders = {name: np.argsort(u, kind="stable") for name, u in values.items()}
 
@@ -192,9 +193,9 @@ def _resampled(
     measured: Callable[[np.ndarray], dict[tuple[str, str], np.ndarray]], size: int, bootstrap: int, seed: int,
     groups: np.ndarray | None = None,
 ) -> dict[tuple[str, str], np.ndarray]:  # fmt: skip
-    """Return measures by name and measure: first of all predictions, then of each resample.
+    """Return every measure for all predictions, followed by its values for each resample, keyed by name and measure.
 
-    `measured` takes rows of weights, as `qipf.metrics.summary` describes.
+    `measured` takes rows of weights, as described in `qipf.metrics.summary`.
     """
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
     for weights in chain([np.ones((1, size))], resample_weights(size, bootstrap, seed, groups)):
@@ -240,12 +241,12 @@ def recommend(rows: Sequence[Compared]) -> str:
         return f"Use {BASE}, which needs no fitting: no other score has a lower AURC ({base.measures['aurc'][0]:.4f})."
     return (
         f"Use {BASE}, which needs no fitting: with {other.name}, {_flagging(other, base)}, but {_gain(other, base)}, "
-        "which may be chance; more labelled data would tell."
+        "which may be due to chance; provide more labelled data to decide."
     )
 
 
 def _flagging(row: Compared, base: Compared) -> str:
-    """Return a phrase on the accuracy that remains after flagging a tenth of the predictions."""
+    """Return a phrase about the error rate that remains after flagging a tenth of the predictions."""
     errors, others = (percent(1 - one.measures["accuracy"][0]) for one in (row, base))
     instead = f"instead of {others}" if errors != others else f"as with {base.name}"
     return f"flagging {percent(1 - COVERAGE)} of the predictions leaves {errors} errors {instead}"
@@ -263,7 +264,7 @@ def percent(share: float) -> str:
 
 
 def _under_shift(found: Comparison) -> str:
-    """Return one sentence about the recommended score, or `default` if there is none, on all shifted sets."""
+    """Return one sentence about all shifted sets, for the recommended score or, if that is the baseline, `default`."""
     name = recommended(found.rows)
     if name == BASE:
         name = next((row.name for row in found.rows if row.name == PRIMARY), found.rows[0].name)
@@ -276,15 +277,15 @@ def _under_shift(found: Comparison) -> str:
         percent(float(np.mean([1 - rows[key].measures["accuracy"][0] for rows in pairs]))) for key in (name, BASE)
     )
     return (
-        f"On shifted data, {name} is ahead of {BASE} on {ahead} of {len(pairs)} sets ({sure} beyond chance): flagging "
-        f"{percent(1 - COVERAGE)} leaves {errors} errors on average instead of {others}."
+        f"On shifted data, {name} has a lower AURC than {BASE} on {ahead} of {len(pairs)} sets ({sure} significantly): "
+        f"flagging {percent(1 - COVERAGE)} of the predictions leaves {errors} errors instead of {others} on average."
     )
 
 
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Return simultaneous 95 % confidence intervals of all gains.
 
-    The width of each, in standard deviations, is given by a quantile of the largest deviation of any gain.
+    In standard deviations, each interval is as wide as a quantile of the largest deviation of any gain.
     """
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
@@ -299,7 +300,7 @@ def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Return the first value with the central 95 % interval of the resamples that follow it."""
+    """Return the first value, with the central 95 % interval of the other values, which are resamples."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)
 
@@ -317,13 +318,14 @@ def compare_intervals(
     """Measure intervals of the same predictions, and sort them by loss.
 
     The measures are the empirical coverage (`inside`), the mean width (`width`), the mean interval score (`loss`;
-    Gneiting and Raftery, 2007), which is the width plus 2 / (1 - coverage) times the distance of targets outside, each
-    target's divided by that of constant-width intervals, and the mean absolute error of the half of the inputs with the
-    smallest scale, relative to that of all (`surest`). The gain is 1 minus the loss.
+    Gneiting and Raftery, 2007) and the mean absolute error of the half of the inputs with the smallest scale, relative
+    to the error of all inputs (`surest`). The interval score is the width plus 2 / (1 - coverage) times the distance of
+    the target if it lies outside, relative to the interval score of constant-width intervals for the same target. The
+    gain is 1 minus the loss.
 
     Args:
-        intervals: Lower and upper ends, (N, targets) each, by scale; `ONE_WIDTH` is required.
-        scores: One uncertainty per input, (N,), by scale.
+        intervals: The lower and upper ends, (N, targets) each, keyed by scale; `ONE_WIDTH` is required.
+        scores: One uncertainty per input, (N,), keyed by scale.
         predictions: (N, targets).
         targets: (N, targets) or, for one target, (N,).
         coverage: The nominal coverage of the intervals.
@@ -331,18 +333,20 @@ def compare_intervals(
         seed: The seed of the resamples.
     """
     if ONE_WIDTH not in intervals:
-        raise ValueError(f"intervals: expected {ONE_WIDTH} among them, got {', '.join(intervals) or 'none'}")
+        raise ValueError(f"intervals: expected the scale {ONE_WIDTH} and others, got {', '.join(intervals) or 'none'}")
     f, y = as_columns(predictions), as_columns(targets)
     outside = 2 / (1 - check_probability("coverage", coverage))
     error = np.abs(y - f)
     if not error.any(axis=0).all():
-        raise ValueError("targets: every prediction of a target is exactly right, so there is no error to compare by")
+        raise ValueError("targets: expected some prediction errors for every target, but one is predicted exactly")
     error = (error / np.maximum(error.mean(axis=0), TINY)).mean(axis=1)
     inside, width, loss = {}, {}, {}
     for name, ends in intervals.items():
         low, high = (as_columns(end) for end in ends)
         if not low.shape == high.shape == y.shape == f.shape:
-            raise ValueError(f"{name}: expected ends of shape {y.shape}, as the targets, got {low.shape}, {high.shape}")
+            raise ValueError(
+                f"{name}: expected ends of shape {y.shape}, like the targets, got {low.shape}, {high.shape}"
+            )
         inside[name] = ((low <= y) & (y <= high)).mean(axis=1)
         width[name] = (high - low).mean(axis=1)
         loss[name] = high - low + outside * (np.maximum(low - y, 0) + np.maximum(y - high, 0))
@@ -380,10 +384,9 @@ def recommend_scale(rows: Sequence[Compared]) -> str:
         return "Use one width for all inputs: no scale has a lower interval score."
     if recommended(rows) == best.name:
         return (
-            f"Use {best.name}: its intervals have an interval score that is {value} [{low}, {high}] lower "
-            "than that of one width for all inputs."
+            f"Use {best.name}: the interval score is {value} [{low}, {high}] lower than with one width for all inputs."
         )
     return (
-        f"Use one width for all inputs: the lowest interval score, that of {best.name}, is lower by {value} "
-        f"[{low}, {high}], which may be chance. More data would tell."
+        f"Use one width for all inputs: with {best.name}, the interval score is {value} [{low}, {high}] lower, "
+        "which may be due to chance; provide more data to decide."
     )

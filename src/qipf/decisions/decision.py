@@ -1,4 +1,4 @@
-"""Accept predictions whose uncertainty is below a threshold, with a statistical guarantee."""
+"""Accept predictions whose uncertainty does not exceed a threshold, with a statistical guarantee."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class Promise:
     """A promise about the accepted predictions.
 
     Attributes:
-        kind: "error": at most a fraction `limit` of the accepted predictions is wrong. "loss": their mean loss, in
-            [0, 1], is at most `limit`. "accept": at least a fraction `limit` of the traffic is accepted.
+        kind: "error": at most a fraction `limit` of the accepted predictions is wrong. "loss": the mean loss of the
+            accepted predictions, in [0, 1], is at most `limit`. "accept": at least a fraction `limit` of the traffic is
+            accepted.
         limit: The fraction or the mean loss, strictly between 0 and 1.
         confidence: The probability, over the draw of the held-out data, that the promise holds. "accept" holds on
-            average over that draw; its `confidence` is that of the reported intervals.
+            average over held-out data; its `confidence` is the confidence of the reported intervals.
     """
 
     kind: Kind
@@ -47,7 +48,7 @@ class Promise:
 
     def __post_init__(self) -> None:
         if not 0 < self.limit < 1:
-            raise Problem("promise", f"{self.limit:g}", expected="a share between 0 and 1")
+            raise Problem("promise", f"{self.limit:g}", expected="a fraction between 0 and 1")
         check_probability("confidence", self.confidence)
 
     @classmethod
@@ -55,7 +56,7 @@ class Promise:
         """Parse a promise such as "error<=0.01", "error<=1%", "loss<=0.05" or "accept>=0.9".
 
         Raises:
-            Problem: The string is not one of these.
+            Problem: The string is not a promise.
         """
         found = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if found is None or found[2] not in ("=", _RELATION[found[1]]):
@@ -69,22 +70,24 @@ class Promise:
 
 
 class Decision(Attachment):
-    """Accept predictions whose uncertainty is at most a threshold with a guarantee.
+    """Accept predictions whose uncertainty does not exceed a threshold, with a statistical guarantee.
 
     Promises:
 
-    * "error<=0.01": at most 1 % of the accepted predictions are wrong. The largest provable threshold is used.
+    * "error<=0.01": at most 1 % of the accepted predictions are wrong. The largest threshold for which this can
+      be proved is used.
     * "loss<=0.05": the mean loss of accepted predictions is at most 0.05, for any loss in [0, 1].
-    * "accept>=0.9": on average over held-out data, at least 90 % of the traffic is accepted; `proof` gives the error
-      rate with an interval.
+    * "accept>=0.9": on average over held-out data, at least 90 % of the traffic is accepted; `proof` contains
+      an interval of the error rate.
 
     The first two hold with probability `confidence` over the draw of the held-out data, for any score, model, and
     distribution, if (1) held-out and live predictions are independent draws from one distribution and (2) neither the
     model nor the scorer was fitted to the held-out data. If the data cannot support a promise, the error states the
-    number of labelled examples needed. No promise holds under distribution shift; `check` tests for it without labels.
+    number of labelled examples needed. No promise holds under distribution shift; `check` tests for shift without
+    labels.
 
     Args:
-        promise: One of the strings above, or a `Promise`.
+        promise: A string such as those above, or a `Promise`.
         confidence: The probability with which the promise holds.
         seed: The seed of the split into a part that proposes thresholds and a part that proves them.
     """
@@ -100,12 +103,12 @@ class Decision(Attachment):
         self._reference: dict[str, np.ndarray] = {}
 
     def fit(self, uncertainty: Array, correct: Array | None = None, *, loss: Array | None = None) -> Self:
-        """Find the threshold from held-out scores (N,) and whether each prediction is correct (N,).
+        """Find the threshold from held-out scores and the correctness of each prediction, (N,) each.
 
         Args:
             uncertainty: Held-out scores.
             correct: Booleans, or zeros and ones.
-            loss: The loss of each prediction, in [0, 1], instead of `correct`, for a promise about a loss.
+            loss: For a promise about a loss, the loss of each prediction, in [0, 1], instead of `correct`.
 
         Raises:
             Unsupported: The data cannot support the promise; `needed` estimates the number of examples required.
@@ -141,11 +144,11 @@ class Decision(Attachment):
 
     @property
     def proof(self) -> Proof:
-        """The counts and intervals that the promise rests on."""
+        """The counts and intervals that support the promise."""
         return self._learned(self._proof)
 
     def accept(self, uncertainty: Array) -> Array:
-        """Return True for every accepted prediction, with the shape and array library of `uncertainty`."""
+        """Return True for every accepted prediction, in the shape and array library of `uncertainty`."""
         values = uncertainty if hasattr(uncertainty, "shape") else np.asarray(uncertainty)
         # rounded down to the precision of the scores, so that rounding never accepts more predictions
         return values <= round_down(self.threshold, str(values.dtype).rpartition(".")[2])
@@ -156,12 +159,12 @@ class Decision(Attachment):
         return self.accept(self._bound()(outputs))
 
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
-        """Test without labels whether live outputs still resemble the held-out ones.
+        """Test without labels whether live outputs still resemble the held-out outputs.
 
         Scores are compared by a Kolmogorov-Smirnov test, and features (or logits) by a permutation test of
         the energy distance. If nothing has changed, the probability of a false alarm is at most `level`. The test
-        assumes that live predictions are independent draws. It can miss a small change in a few rows, and any change in
-        the labels alone.
+        assumes that live predictions are independent draws. It can miss a small change in a few rows, and misses any
+        change in the labels alone.
 
         Args:
             outputs: Live `Outputs`, or scores (N,) if the decision was fitted to scores.
@@ -224,22 +227,24 @@ class Decision(Attachment):
 
     def _inputs(self, uncertainty: Array, correct: Array | None, loss: Array | None) -> tuple[np.ndarray, np.ndarray]:
         if (correct is None) == (loss is None):
-            raise ValueError("give either correct or loss, one value per prediction")
+            raise ValueError("correct, loss: expected either correct or loss, with one value per prediction")
         if correct is not None:
             if self.promise.kind == "loss":
                 raise ValueError(
-                    f"loss: {self.promise} needs the loss of each prediction, from 0 to 1; give loss=, or promise "
-                    f"error<={self.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
+                    f"loss: expected the loss of each prediction for {self.promise}, got none; pass loss= or promise "
+                    f"error<={self.promise.limit:g}"
                 )
             scores, wrong = check(uncertainty, correct)
             return scores, wrong.astype(np.float64)
         if self.promise.kind != "loss":
-            raise ValueError(f"loss: goes with a promise such as loss<=0.05, not with {self.promise}")
+            raise ValueError(f"loss: expected a promise such as loss<=0.05, got {self.promise}; pass correct instead")
         scores, losses = finite(uncertainty, "uncertainty"), finite(loss, "loss")
         if scores.shape != losses.shape:
-            raise ValueError(f"uncertainty has {scores.size} values and loss has {losses.size}; expected the same")
+            raise ValueError(f"uncertainty, loss: expected the same length, got {scores.size} and {losses.size}")
         if losses.size and (losses.min() < 0 or losses.max() > 1):
-            raise ValueError(f"loss: expected values from 0 to 1, got {losses.min():g} to {losses.max():g}; scale them")
+            raise ValueError(
+                f"loss: expected values from 0 to 1, got {losses.min():g} to {losses.max():g}; rescale the loss"
+            )
         return scores, losses
 
 
@@ -259,11 +264,13 @@ def round_down(threshold: float, dtype: str) -> float:
 def _checked_reference(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     reference = {
         name.removeprefix("reference_"): np.asarray(values)
-        for name, values in sorted(tensors.items(), reverse=True)  # scores first, as in fitting
+        for name, values in sorted(tensors.items(), reverse=True)  # scores first, as in `fit`
         if name.startswith("reference_")
     }
     dimensions = {"scores": 1, "features": 2, "logits": 2}
     for name, values in reference.items():
         if values.ndim != dimensions.get(name) or values.dtype.kind != "f" or not np.isfinite(values).all():
-            raise ValueError(f"not the state of a Decision: its reference {name!r} has {values.dtype} {values.shape}")
+            raise ValueError(
+                f"not the state of a Decision: reference {name!r} is invalid ({values.dtype}, shape {values.shape})"
+            )
     return reference

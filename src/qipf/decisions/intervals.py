@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Interval(NamedTuple):
-    """The lower and the upper end of the interval of every predicted number, (N, targets) each."""
+    """The lower and upper ends of the interval of every predicted number, (N, targets) each."""
 
     lower: Array
     upper: Array
@@ -27,15 +27,16 @@ class Interval(NamedTuple):
 class Intervals(Attachment):
     r"""Prediction intervals :math:`f_j \pm q_j s_j` that contain the target :math:`y_j` with a given probability.
 
-    s is the scale of the prediction, and :math:`q_j` the :math:`\lceil (n + 1) c \rceil`-th smallest ratio
-    :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). Each target is in its interval with
-    probability `coverage` or more, on average over held-out and live data, for any network and scale, if both
-    are exchangeable and neither the network nor the scale was fitted to the held-out data. It holds neither for every
-    single input nor under shift. A scale that fits the residuals gives short intervals for good predictions.
+    :math:`s_j` is the scale of the prediction, and :math:`q_j` is the :math:`\lceil (n + 1) c \rceil`-th smallest ratio
+    :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). Each target lies in its interval with
+    probability at least `coverage`, on average over held-out and live data, for any network and scale, if held-out and
+    live data are exchangeable and neither the network nor the scale was fitted to the held-out data. The coverage is
+    not guaranteed for every single input or under shift. A scale that fits the residuals makes the intervals of good
+    predictions short.
 
     Args:
         coverage: The nominal coverage.
-        joint: Guarantee joint coverage of all targets of an input; q is then computed from the largest ratio.
+        joint: Guarantee joint coverage of all targets of an input; q is then computed from the input's largest ratio.
     """
 
     kind: ClassVar[str] = "intervals"
@@ -53,7 +54,7 @@ class Intervals(Attachment):
         f, s, y = (as_columns(values) for values in (predictions, scales, targets))
         if not f.shape == s.shape == y.shape:
             raise ValueError(
-                f"expected predictions, scales and targets of one shape, got {f.shape}, {s.shape}, {y.shape}"
+                f"predictions, scales, targets: expected the same shape, got {f.shape}, {s.shape}, {y.shape}"
             )
         _check_numbers(predictions=f, scales=s, targets=y)
         rank = conformal_rank(len(f), self.coverage)
@@ -69,9 +70,7 @@ class Intervals(Attachment):
         check_scorer(scorer)
         check_outputs(outputs)
         if outputs.labels is None or not outputs.regression:
-            raise ValueError(
-                "outputs: intervals are learned from floating-point targets; collect held-out data with them"
-            )
+            raise ValueError("outputs: expected floating-point targets, got none; collect held-out data with targets")
         _check_scales(scorer)
         self.fit(outputs.logits, scorer.scales(outputs), to_numpy(outputs.labels).reshape(outputs.logits.shape))
         self.bind(scorer)
@@ -88,8 +87,7 @@ class Intervals(Attachment):
         f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
             raise ValueError(
-                f"expected predictions and scales of shape (N, {factors.size}), as in fitting, got {f.shape} and "
-                f"{s.shape}"
+                f"predictions, scales: expected shape (N, {factors.size}), as in fit, got {f.shape} and {s.shape}"
             )
         _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # scale 0: the interval is the prediction itself
         given = predictions if hasattr(predictions, "shape") else np.asarray(predictions)  # a list
@@ -109,7 +107,7 @@ class Intervals(Attachment):
         return result
 
     def bind(self, scorer: Any) -> None:
-        """Remember the scorer whose scales the intervals use."""
+        """Store the scorer whose scales the intervals use."""
         _check_scales(scorer)
         super().bind(scorer)
 
@@ -120,7 +118,7 @@ class Intervals(Attachment):
 
 def _check_scales(scorer: Any) -> None:
     if not hasattr(scorer, "scales"):
-        raise TypeError(f"scorer: expected one that gives scales, such as ResidualScale, got {type(scorer).__name__}")
+        raise TypeError(f"scorer: expected a scorer with scales, such as ResidualScale, got {type(scorer).__name__}")
 
 
 def _check_numbers(**given: np.ndarray) -> None:
@@ -130,14 +128,12 @@ def _check_numbers(**given: np.ndarray) -> None:
         if not good.all():
             row = int(np.argmax(~good.all(axis=1)))
             expected = "finite numbers above 0" if name == "scales" else "finite numbers"
-            raise ValueError(
-                f"{name}: expected {expected}, got {values[row].tolist()} in row {row}; leave such rows out"
-            )
+            raise ValueError(f"{name}: expected {expected}, got {values[row].tolist()} in row {row}; remove such rows")
 
 
 def as_columns(values: Array) -> np.ndarray:
     """Return (N,) or (N, targets) as (N, targets) in float64."""
     array = to_numpy(values).astype(np.float64)
     if array.ndim not in (1, 2):
-        raise ValueError(f"expected shape (N, targets) or (N,), got {array.shape}")
+        raise ValueError(f"expected an array of shape (N, targets) or (N,), got {array.shape}")
     return array[:, None] if array.ndim == 1 else array

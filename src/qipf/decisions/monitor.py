@@ -1,4 +1,4 @@
-"""Monitor live predictions: estimated accuracy, acceptance rate, classes, and an alarm when the scores change."""
+"""Monitor live predictions: estimate accuracy, count accepted predictions and classes, and detect changed scores."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ CHUNK = 65_536
 """Rows processed at once, so that memory does not grow with the batch size."""
 WINDOWS = 200
 PIECES = 50
-"""Windows per batch if its rows have timestamps."""
+"""The maximum number of windows per batch if its rows have timestamps."""
 COLUMNS = ("rows", "estimate", "accepted", "evidence", "time")
-"""Columns of the history: rows in a window, the sum of their accuracy estimates, the number accepted, and the log
-capital and the time at the end of the window (seconds since 1970, or NaN)."""
+"""Columns of the history: the number of rows in a window, the sum of their accuracy estimates, the number of accepted
+rows, and the log capital and the time (seconds since 1970, or NaN) at the end of the window."""
 COUNTS = ("rows", "accepted", "labelled", "labelled_correct")
-"""Numbers of live predictions that a monitor keeps."""
+"""Counts of live predictions."""
 EVIDENCE = {1e6: "overwhelming", 100.0: "strong", 10.0: "some", 3.0: "weak"}
-"""Descriptions of the evidence of a change, by the smallest capital to which they apply."""
+"""Descriptions of the evidence of a change, keyed by the smallest capital to which they apply."""
 ADVICE = {
-    "less sure": "look at the least sure inputs, label new examples, and calibrate again with them",
-    "surer": "check that inputs still reach the model as before (scaling, empty or repeated inputs), then label new "
-    "examples and calibrate again",
-    "spread differently": "label new examples, and calibrate again with them",
+    "less sure": "inspect the least sure inputs, label new examples, and calibrate again with them",
+    "surer": "check the inputs of the model (scaling, empty or repeated inputs), then label new examples and calibrate "
+    "again",
+    "spread differently": "label new examples and calibrate again with them",
 }
-"""Recommended action after an alarm, by the direction of the change."""
+"""The recommended action after an alarm, keyed by the direction of the change."""
 
 
 class History:
@@ -52,10 +52,10 @@ class History:
     def __init__(self) -> None:
         self._windows: list[tuple[float, ...]] = []
         self.size = 1
-        """Rows that a window holds before the next one begins."""
+        """The number of rows after which a new window begins."""
 
     def add(self, rows: int, estimate: float, accepted: int, evidence: float, time: float = math.nan) -> None:
-        """Append a batch."""
+        """Append a batch to the last window, or to a new window if the last one is full."""
         if rows == 0:
             return
         if self._windows and self._windows[-1][0] < self.size:
@@ -84,10 +84,12 @@ class History:
     @classmethod
     def from_state(cls, windows: np.ndarray, size: int) -> Self:
         """Build a history from its `state`; an incomplete last window continues to fill."""
-        if windows.ndim == 2 and windows.shape[1] == len(COLUMNS) - 1:  # written by an earlier version, without times
+        if windows.ndim == 2 and windows.shape[1] == len(COLUMNS) - 1:  # from an earlier version, without times
             windows = np.pad(windows, ((0, 0), (0, 1)), constant_values=math.nan)
         if size < 1 or windows.ndim != 2 or windows.shape[1] != len(COLUMNS) or len(windows) > WINDOWS:
-            raise ValueError(f"not the state of a Monitor: its history has shape {windows.shape}, size {size}")
+            raise ValueError(
+                f"not the state of a Monitor: its history is invalid (shape {windows.shape}, window size {size})"
+            )
         result = cls()
         result.size = size
         result._windows = [tuple(row) for row in windows.tolist()]
@@ -99,24 +101,24 @@ class Status:
     """A summary of all predictions that a monitor has counted.
 
     Attributes:
-        rows: Live predictions.
-        accuracy: Estimated accuracy by the chosen method; NaN before the first row. Its 95 % interval covers the noise
-            of these rows and of the held-out ones, but not the bias of the method under shift.
-        low: Lower end of that interval.
-        high: Upper end of that interval.
-        estimates: The estimated accuracy by every available method.
+        rows: Number of live predictions.
+        accuracy: Accuracy estimated by the chosen method; NaN before the first row. The 95 % interval covers the noise
+            of the live and held-out rows, but not the bias of the method under shift.
+        low: Lower end of the 95 % interval of `accuracy`.
+        high: Upper end of the 95 % interval of `accuracy`.
+        estimates: Estimated accuracies, keyed by method.
         reference_accuracy: Accuracy on the held-out predictions.
-        accepted: Share of live predictions that the scorer's decision accepts; None if it has no decision.
+        accepted: Share of live predictions that the scorer's decision accepts; None without a decision or rows.
         classes: Share of live predictions in each predicted class.
-        reference_classes: The same for the held-out predictions.
-        labelled: Live predictions whose labels have arrived.
-        labelled_accuracy: Accuracy among these; NaN if there are none.
-        labelled_interval: Its exact 95 % interval.
+        reference_classes: Share of held-out predictions in each predicted class.
+        labelled: Number of live predictions with known labels.
+        labelled_accuracy: Accuracy on the labelled live predictions; NaN if there are none.
+        labelled_interval: Exact 95 % interval of `labelled_accuracy`.
         alarm: True if a change was detected; the false-alarm probability over all time is at most `false_alarm`.
-        less_sure: Probability that a live score is higher than a held-out one; 0.5 if nothing changes.
+        less_sure: Probability that a live score is higher than a held-out score; 0.5 if nothing has changed.
         evidence: Largest capital that the sequential test has reached.
         limit: Evidence at which an alarm is raised.
-        false_alarm: The requested rate, times the number of merged monitors.
+        false_alarm: The requested rate times the number of merged monitors.
     """
 
     rows: int
@@ -139,17 +141,17 @@ class Status:
 
     @property
     def direction(self) -> str:
-        """Direction in which live scores differ from held-out ones: "less sure", "surer" or "spread differently"."""
+        """How live predictions differ from held-out predictions: "less sure", "surer" or "spread differently"."""
         return "less sure" if self.less_sure > 0.52 else "surer" if self.less_sure < 0.48 else "spread differently"
 
     def explain(self) -> str:
-        """Return a description of the state of the alarm, with a recommended action if one was raised."""
+        """Return a description of the alarm, including the recommended action if there is an alarm."""
         found = next((word for least, word in EVIDENCE.items() if self.evidence >= least), "no")
         if not self.alarm:
             return f"No alarm: {found} evidence of a change."
         return (
-            f"Alarm: live scores became {self.direction} than held-out ones ({found} evidence). Promises no longer "
-            f"hold: {ADVICE[self.direction]}."
+            f"Alarm: live predictions are {self.direction} than held-out predictions ({found} evidence). Promises no "
+            f"longer hold: {ADVICE[self.direction]}."
         )
 
 
@@ -159,13 +161,13 @@ class Monitor(Attachment):
     Fit it to held-out predictions with labels, `Monitor().fit_scorer(scorer, held_out)`, and pass it batches with
     `add(outputs)` or `add_scores(...)`. A monitor attached to a scorer is saved with it and used by `qipf watch`. The
     alarm assumes that, if nothing changes, live and held-out predictions are independent draws from one distribution;
-    it misses changes that do not affect the scores. The estimated accuracy is only as good as the score under the shift
-    at hand; check it against labels that arrive later.
+    changes that do not affect the scores are not detected. Under shift, the estimated accuracy is only as good as the
+    score; compare it with labels that arrive later.
 
     Args:
         false_alarm: The probability of ever raising an alarm if nothing changes.
-        method: The estimate of the accuracy to report as `accuracy`; see `qipf.decisions.accuracy`. The default was the
-            most accurate under shift with the probe's score; docs/howto/watch.md has the numbers.
+        method: The method whose estimate is reported as `accuracy`; see `qipf.decisions.accuracy`. The default was the
+            most accurate under shift for the probe's score; docs/howto/watch.md contains the numbers.
         seed: The seed of the sequential test.
     """
 
@@ -184,7 +186,7 @@ class Monitor(Attachment):
         check_outputs(outputs, classes=True)
         scores = finite(scorer(outputs), "uncertainty")
         if scores.size < 10:
-            raise ValueError(f"outputs: {scores.size} held-out predictions are too few to watch with; give ten or more")
+            raise ValueError(f"outputs: expected at least ten held-out predictions, got {scores.size}; provide more")
         wrong = int((~to_numpy(outputs.correct).astype(bool)).sum())
         self.probability = scorer.probability or ErrorProbability(method_for(wrong)).fit(scores, outputs.correct)
         self.threshold = None if scorer.decision is None else scorer.decision.threshold
@@ -219,10 +221,10 @@ class Monitor(Attachment):
         return self._learned(self._test)
 
     def add(self, outputs: Outputs) -> None:
-        """Count live outputs of the model, with their labels, if any."""
+        """Count live outputs of the model, including their labels, if any."""
         self.test  # noqa: B018 (raises before anything is counted)
         if self.scorer is None:
-            raise RuntimeError("this Monitor has no scorer: load the scorer's file, or call add_scores(uncertainty)")
+            raise RuntimeError("this Monitor has no scorer; load the scorer's file, or call add_scores(uncertainty)")
         check_outputs(outputs)
         correct = None if outputs.labels is None else outputs.correct
         found: dict[str, list[np.ndarray]] = {}
@@ -250,9 +252,9 @@ class Monitor(Attachment):
         """Count live scores (N,), in order of arrival.
 
         Args:
-            uncertainty: Scores of the scorer that the monitor was fitted with.
+            uncertainty: Scores from the scorer that the monitor was fitted with.
             predicted: The predicted class of each row.
-            estimates: Further values per prediction whose mean estimates the accuracy, by method.
+            estimates: Additional accuracy estimates, with one value per prediction, keyed by method.
             time: The time of each row, (N,) seconds since 1970; the history then has up to 50 windows of this batch.
         """
         self.test  # noqa: B018 (raises before anything is counted)
@@ -281,7 +283,7 @@ class Monitor(Attachment):
         self.history.add(scores.size, float(shown.sum()), accepted, self.test.evidence, time)
 
     def _columns(self, scores: np.ndarray, estimates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return one value per prediction for every method; its mean estimates the accuracy."""
+        """Return values whose mean estimates the accuracy, one per prediction, keyed by method."""
         return {
             "probability": 1 - np.asarray(self.probability(scores)),
             "atc": (scores <= self.facts["atc_threshold"]).astype(np.float64),
@@ -289,7 +291,7 @@ class Monitor(Attachment):
         }
 
     def add_labels(self, correct: Array) -> None:
-        """Count whether earlier predictions were correct (N,), in any order."""
+        """Count the correctness (N,) of earlier predictions, in any order."""
         flags = vector(correct, "correct")
         if flags.size and not np.isin(flags, (0, 1)).all():
             raise ValueError("correct: expected booleans, or zeros and ones")
@@ -300,12 +302,14 @@ class Monitor(Attachment):
         """Add the counts of another monitor with the same reference, for example from a different process.
 
         The evidence is averaged over all merged monitors, and an alarm in any of them persists. The false-alarm rate of
-        k merged monitors is k times that of one: divide `false_alarm` by k to compensate.
+        k merged monitors is k times the rate of one monitor: divide `false_alarm` by k to compensate.
         """
         if not isinstance(other, Monitor):
             raise TypeError(f"other: expected a Monitor, got an object of type {type(other).__name__}")
         if other is self:
-            raise ValueError("other: expected another Monitor, got the same one, whose predictions would count twice")
+            raise ValueError(
+                "other: expected a different Monitor, got this Monitor, whose predictions would count twice"
+            )
         self.test.merge(other.test)
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -323,7 +327,7 @@ class Monitor(Attachment):
         if self.rows:
             count, total, squares = self.sums[name]
             accuracy = float(total / count)
-            residual = self.facts.get(f"{name}_residual", 0.0)  # not in files of earlier versions
+            residual = self.facts.get(f"{name}_residual", 0.0)  # missing in files of earlier versions
             live = max(residual, squares / count - accuracy**2)
             half = 1.96 * math.sqrt(live / count + residual / self.reference_classes.sum())
         wrong = error_interval(self.labelled - self.labelled_correct, self.labelled, 0.95)
@@ -348,25 +352,25 @@ class Monitor(Attachment):
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the monitor to a file, which `Monitor.load` restores."""
+        """Write the monitor to a file that `Monitor.load` can read."""
         state = self.state()
         saving.write(path, {"monitor": saving.as_json(state.facts, self.kind)}, state.tensors)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a file that `save` wrote.
+        """Read a file written by `save`.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
             ValueError: The file is damaged, or does not contain a monitor.
         """
         header, tensors = saving.read(path)
         if "monitor" not in header:
-            raise ValueError(f"{path}: does not hold a monitor; give what Monitor.save wrote")
+            raise ValueError(f"{path}: expected a file written by Monitor.save, but it contains no monitor")
         try:
             return cls.from_state(Fitted(tensors, header["monitor"]))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise ValueError(f"{path}: {error}; the file was made up or damaged") from error
+            raise ValueError(f"{path}: {error}; the file is damaged or was not written by Monitor.save") from error
 
     def state(self) -> Fitted:
         arrays, facts = self.test.state()
@@ -399,18 +403,18 @@ class Monitor(Attachment):
         result.sums = dict(zip(METHODS, np.array(tensors["sums"], dtype=np.float64), strict=True))
         result.history = History.from_state(tensors["history"], int(facts["window"]))
         if result.classes.shape != result.reference_classes.shape or result.sums["atc"].shape != (3,):
-            raise ValueError("not the state of a Monitor: its counts do not fit together")
+            raise ValueError("not the state of a Monitor: its counts are inconsistent")
         return result
 
 
 def _residuals(columns: Mapping[str, np.ndarray], correct: np.ndarray) -> dict[str, float]:
-    """Return the mean squared residual of each estimate; one added error keeps it above zero."""
+    """Return the mean squared residual of each estimate; an additional error keeps it above zero."""
     squares = {name: np.square(values - correct).sum() for name, values in columns.items()}
     return {f"{name}_residual": float((square + 1) / (correct.size + 1)) for name, square in squares.items()}
 
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
-    """Return the values of an estimate, after checking the name and the length."""
+    """Return the values of an estimate after checking its name and length."""
     check_choice("estimates", name, METHODS)
     found = finite(values, f"estimates[{name!r}]")
     if found.size != rows:
@@ -419,7 +423,7 @@ def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
 
 
 def metrics(status: Status) -> str:
-    """Return the status in Prometheus' text format, omitting unknown values."""
+    """Return the status in the Prometheus text format, without unknown values."""
     lines: list[str] = []
 
     def gauge(name: str, about: str, values: dict[str, float], kind: str = "gauge") -> None:
@@ -428,16 +432,16 @@ def metrics(status: Status) -> str:
             lines.extend([f"# HELP qipf_{name} {about}", f"# TYPE qipf_{name} {kind}"])
             lines.extend(f"qipf_{name}{labels} {value:.10g}" for labels, value in known.items())
 
-    gauge("predictions_total", "Live predictions seen.", {"": status.rows}, "counter")
+    gauge("predictions_total", "Number of live predictions.", {"": status.rows}, "counter")
     gauge("accuracy_estimate", "Estimated accuracy without labels.", {"": status.accuracy})
     every = {f'{{method="{name}"}}': value for name, value in status.estimates.items()}
-    gauge("accuracy_estimate_by_method", "Estimated accuracy without labels, by method.", every)
+    gauge("accuracy_estimate_by_method", "Estimated accuracy without labels, for each method.", every)
     gauge("accuracy_reference", "Accuracy on the held-out predictions.", {"": status.reference_accuracy})
-    gauge("accepted_ratio", "Share of predictions accepted.", {} if status.accepted is None else {"": status.accepted})
+    gauge("accepted_ratio", "Share of accepted predictions.", {} if status.accepted is None else {"": status.accepted})
     classes = {f'{{class="{number}"}}': share for number, share in enumerate(status.classes)}
     gauge("class_ratio", "Share of predictions in each predicted class.", classes if any(status.classes) else {})
-    gauge("labelled_total", "Live predictions whose labels have arrived.", {"": status.labelled}, "counter")
-    gauge("labelled_accuracy", "Accuracy among these.", {"": status.labelled_accuracy})
-    gauge("evidence", "Largest capital of the sequential test.", {"": status.evidence})
+    gauge("labelled_total", "Number of live predictions with known labels.", {"": status.labelled}, "counter")
+    gauge("labelled_accuracy", "Accuracy on the labelled live predictions.", {"": status.labelled_accuracy})
+    gauge("evidence", "Largest capital that the sequential test has reached.", {"": status.evidence})
     gauge("alarm", "1 if the scores have changed.", {"": float(status.alarm)})
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Check the arguments of decisions, monitors and wrapped models: a fitted scorer, outputs and classes."""
+"""Check the arguments of decisions, monitors and wrapped models: fitted scorers, outputs and classes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def check_scorer(scorer: Any) -> None:
     """Raise Problem unless `scorer` is a scorer."""
     if isinstance(scorer, type) and issubclass(scorer, Scorer):
         name = scorer.__name__
-        hint = f"give an object, for instance {name}()"
+        hint = f"pass an instance, such as {name}()"
         raise Problem("scorer", f"the class {name}", expected="a fitted scorer", hint=hint)
     if not isinstance(scorer, Scorer):
-        hint = "qipf.default(model, data) makes one"
+        hint = "create one with qipf.default(model, data)"
         raise Problem("scorer", _kind(scorer), expected="a fitted scorer", hint=hint)
 
 
@@ -29,9 +29,9 @@ def check_independent(scorer: Any) -> None:
     check_scorer(scorer)
     if scorer.task_name and not make_task(scorer.task_name).independent:
         raise Problem(
-            "scorer", f"one of {scorer.task_name}, which depend on each other, so that no promise would hold",
-            expected="a scorer of one prediction per input",
-            hint="fit it to one number per input instead",
+            "scorer", f"a scorer of {scorer.task_name}, whose dependence would break every guarantee",
+            expected="a scorer with one prediction per input",
+            hint="fit it to one prediction per input",
         )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
     """Return classes as integers, one for each of `rows` predictions.
 
     Raises:
-        Problem: A value is not an integer, not exactly representable in its type, or not one of the classes.
+        Problem: A value is not an integer from 0 to `classes` - 1, or the shape is wrong.
     """
     found = to_numpy(values)
     if found.shape != (rows,):
@@ -54,13 +54,13 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
 
 
 def check_outputs(outputs: Any, *, classes: bool = False) -> None:
-    """Raise Problem unless `outputs` are `qipf.Outputs`, or with `classes`, those of a classifier."""
+    """Raise Problem unless `outputs` are `qipf.Outputs` and, with `classes`, outputs of a classifier."""
     if not isinstance(outputs, Outputs):
-        hint = "make them with qipf.collect(model, (inputs, labels), layers=scorer.layers)"
+        hint = "create them with qipf.collect(model, (inputs, labels), layers=scorer.layers)"
         raise Problem("outputs", _kind(outputs), expected="qipf.Outputs", hint=hint)
     if classes and outputs.labels is not None and outputs.regression:
-        found = "those of a regression, whose predictions are not right or wrong"
-        raise Problem("outputs", found, expected="outputs of a classifier", hint="use qipf.Intervals for numbers")
+        found = "outputs of a regression"
+        raise Problem("outputs", found, expected="outputs of a classifier", hint="use qipf.Intervals for a regression")
 
 
 def _kind(value: Any) -> str:

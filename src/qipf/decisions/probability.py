@@ -1,4 +1,4 @@
-"""Convert an uncertainty into a probability of error."""
+"""Convert an uncertainty into an error probability."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ARRAYS = {"isotonic": ("scores", "probabilities"), "logistic": ("coefficients",)}
 ENOUGH_ERRORS = 200
-"""Errors needed for an isotonic fit; with fewer errors, a logistic fit is better."""
+"""The number of errors needed for an isotonic fit; with fewer errors, a logistic fit is better."""
 
 
 def method_for(errors: int) -> Literal["isotonic", "logistic"]:
@@ -30,18 +30,18 @@ def method_for(errors: int) -> Literal["isotonic", "logistic"]:
 class ErrorProbability(Attachment):
     """Convert scores into the probability that a prediction is wrong.
 
-    Fit it to held-out predictions without shift: fitting it to the data under evaluation would make any score look
-    calibrated. The result never decreases as the score increases, lies in [0, 1] for any score, and has the array
-    library, dtype and device of the scores. Set `scorer.probability` to keep it with its scorer.
+    Fit it to held-out predictions without shift: fitting to the evaluation data would make any score look calibrated.
+    Probabilities never decrease as the score increases, and have the array library, dtype and device of the scores. Set
+    `scorer.probability` to save the fitted object with its scorer.
 
-    It is valid on average over predictions with the same score from the same distribution as the held-out
-    ones; under shift it is usually too low.
+    Probabilities are valid on average over predictions with the same score, for the distribution of the held-out data;
+    under shift they are usually too low.
 
     Args:
-        method: "isotonic": the non-decreasing function of the score with the least squared error, linear
-            between its knots and constant beyond them; it needs several hundred errors. "logistic":
-            1 / (1 + exp(-(a u + b))), a >= 0, with Platt's targets (E + 1) / (E + 2) and 1 / (C + 2) for E
-            errors and C correct predictions, so that separable data give finite a and b; better with few errors.
+        method: "isotonic": the non-decreasing function of the score with the smallest squared error, linear between its
+            knots and constant beyond them; it needs several hundred errors. "logistic": 1 / (1 + exp(-(a u + b))) with
+            a >= 0 and Platt's targets (E + 1) / (E + 2) and 1 / (C + 2) for E errors and C correct predictions, so that
+            a and b are finite even for separable data; better with few errors.
     """
 
     kind: ClassVar[str] = "probability"
@@ -52,16 +52,16 @@ class ErrorProbability(Attachment):
         self._state: dict[str, np.ndarray] | None = None
 
     def fit(self, uncertainty: Array, correct: Array) -> Self:
-        """Learn from at least one score, (N,), and the correctness of each prediction, (N,)."""
+        """Fit to one or more scores and the correctness of each prediction, (N,) each."""
         scores, wrong = check(uncertainty, correct)
         if scores.size == 0:
-            raise ValueError("there are no predictions to fit to: give at least one score, and better several hundred")
+            raise ValueError("uncertainty: expected at least one score, and preferably several hundred, got none")
         fit = _fit_isotonic if self.method == "isotonic" else _fit_logistic
         self._state = fit(scores, wrong)
         return self
 
     def fit_scorer(self, scorer: Callable[[Outputs], Array], outputs: Outputs) -> Self:
-        """Learn from a fitted scorer's scores of held-out outputs with labels."""
+        """Fit to the scores of held-out outputs with labels, computed by a fitted scorer."""
         if isinstance(scorer, type) or not callable(scorer):
             check_scorer(scorer)
         check_outputs(outputs, classes=True)
@@ -71,7 +71,7 @@ class ErrorProbability(Attachment):
         """Return the probability that each prediction is wrong, in the shape of `uncertainty`.
 
         Raises:
-            RuntimeError: It has not been fitted.
+            RuntimeError: `fit` was not called.
             ValueError: A score is NaN.
         """
         state = self._learned(self._state)
@@ -79,7 +79,9 @@ class ErrorProbability(Attachment):
         values = to_numpy(scores).astype(np.float64)
         bad = np.flatnonzero(np.isnan(values))
         if bad.size:
-            raise ValueError(f"uncertainty: {bad.size} of {values.size} values are NaN, first in row {bad[0]}")
+            raise ValueError(
+                f"uncertainty: expected numbers, got NaN in {bad.size} of {values.size} values, first in row {bad[0]}"
+            )
         if self.method == "isotonic":
             knots = state["scores"]
             result = interpolate(np.clip(values, knots[0], knots[-1]), knots, state["probabilities"])
@@ -88,7 +90,7 @@ class ErrorProbability(Attachment):
 
             slope, intercept = state["coefficients"]
             largest = np.finfo(np.float64).max
-            with np.errstate(over="ignore"):  # an exponent that overflows gives a probability of 0 or 1
+            with np.errstate(over="ignore"):  # if the exponent overflows, the probability is 0 or 1
                 result = expit(slope * np.clip(values, -largest, largest) + intercept)
         return like(np.clip(result, 0.0, 1.0), scores)
 
@@ -129,7 +131,7 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
     with np.errstate(over="ignore"):
         centre, scale = scores.mean(), scores.std()
     if not np.isfinite(scale):
-        raise ValueError("uncertainty: the scores are too large to fit a logistic function; scale them down first")
+        raise ValueError("uncertainty: expected smaller scores for a logistic function; scale the scores down")
     z = (scores - centre) / scale if scale > 0 else np.zeros_like(scores)
     # a target t counts as t errors and 1 - t correct predictions at the same score
     twice = np.concatenate([z, z])[:, None]
@@ -147,7 +149,7 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
 def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
     """Raise if the probability could leave [0, 1] or decrease as the score increases."""
     if not all(np.isfinite(value).all() for value in arrays.values()):
-        raise ValueError("not the state of an ErrorProbability: it holds NaN or infinite values")
+        raise ValueError("not the state of an ErrorProbability: its arrays contain NaN or infinite values")
     if "coefficients" in arrays:
         good = arrays["coefficients"].shape == (2,) and arrays["coefficients"][0] >= 0
     else:
@@ -155,4 +157,4 @@ def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
         good = x.ndim == 1 and x.shape == y.shape and x.size > 0 and bool(np.all(np.diff(x) > 0))
         good = good and bool(np.all(np.diff(y) >= 0)) and y[0] >= 0 and y[-1] <= 1
     if not good:
-        raise ValueError("not the state of an ErrorProbability: its arrays do not describe a rising probability")
+        raise ValueError("not the state of an ErrorProbability: its arrays do not define a non-decreasing probability")

@@ -1,13 +1,13 @@
-r"""A sequential test of whether live scores follow the distribution of the held-out ones, valid at any time.
+r"""A sequential test of whether live scores follow the distribution of the held-out scores, valid at any time.
 
-It is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of every live score among all scores
-before it, including the held-out ones, with ties broken at random, is uniform and independent of the earlier ranks.
-The test bets against that: for each of a few stakes :math:`\epsilon`, the capital is multiplied by
-:math:`1 + \epsilon (p - 1/2)` for every rank p, and after every `BLOCK` scores a small part of it moves between the
-stakes (the "simple jumper"), so that late changes are also detected. The total capital starts at 1 and is expected not
-to grow unless something changes; by Ville's inequality, it ever reaches :math:`1 / \alpha` with probability at most
-:math:`\alpha`. Ranks are computed within bins to bound memory; the held-out scores that set the bin edges are not
-counted in them.
+It is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of every live score among all
+earlier scores, including held-out scores, with ties broken at random, is uniform and independent of the earlier ranks.
+The test bets against this hypothesis: for each of a few stakes :math:`\epsilon`, the capital is multiplied by
+:math:`1 + \epsilon (p - 1/2)` for every rank p. After every `BLOCK` scores, a small part of the capital moves between
+the stakes (the "simple jumper"), so that late changes are also detected. The total capital starts at 1 and is not
+expected to grow unless something changes; by Ville's inequality, the probability that it ever reaches
+:math:`1 / \alpha` is at most :math:`\alpha`. Ranks are computed within bins to bound memory; the held-out scores that
+determine the bin edges are not counted in the ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SequentialTest:
 
     Args:
         reference: Held-out scores (N,), at least two.
-        seed: The seed of tie-breaking and of the choice of the reference half that sets the bins.
+        seed: The seed for breaking ties, and for choosing the half of the reference that determines the bins.
     """
 
     def __init__(self, reference: np.ndarray, seed: int = 0) -> None:
@@ -40,14 +40,14 @@ class SequentialTest:
         self.edges = np.unique(np.quantile(shaping, np.arange(1, BINS) / BINS))
         self.reference = np.bincount(self.bins(counted), minlength=self.edges.size + 1)
         self.counts: np.ndarray
-        """scores seen so far in each bin, including held-out ones"""
+        """number of scores so far in each bin, including held-out scores"""
         self.log_capital: np.ndarray
         self.parts: int
-        """merged tests that have seen any data, including this one"""
+        """number of merged tests that have received data, including this test"""
         self.place: int
-        """rows in the current block"""
+        """number of rows in the current block"""
         self.peak: float
-        """the largest log capital so far, of any merged test"""
+        """largest log capital that any merged test has reached"""
         self.restart()
 
     def bins(self, scores: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class SequentialTest:
         return float(np.logaddexp.reduce(self.log_capital))
 
     def less_sure(self) -> float:
-        """Return the probability that a live score is higher than a held-out one, plus half that of sharing a bin."""
+        """Return the probability that a live score exceeds a held-out score, counting scores in the same bin half."""
         live = self.counts - self.reference
         if not live.any():
             return 0.5
@@ -74,14 +74,14 @@ class SequentialTest:
         return float(live @ below / (live.sum() * self.reference.sum()))
 
     def add(self, scores: np.ndarray) -> None:
-        """Bet on the ranks of further scores, in order; the batch boundaries do not matter."""
+        """Bet on the ranks of further scores, in order; batch boundaries do not affect the result."""
         bins = self.bins(scores)
         self.parts = max(self.parts, min(1, bins.size))
         for start in range(0, bins.size, _CHUNK):
             self._bet(self._ranks(bins[start : start + _CHUNK]))
 
     def _ranks(self, bins: np.ndarray) -> np.ndarray:
-        """Return the smoothed rank of each score among itself and all earlier scores, uniform on [0, 1]."""
+        """Return the smoothed rank of each score among all scores so far; uniform on [0, 1] if nothing changes."""
         lower = bins[:, None] < np.arange(self.counts.size + 1)  # True if the score lies below the bin
         lower = np.cumsum(lower, axis=0, dtype=np.uint16)  # running count, including the score itself
         rows, before = np.arange(bins.size), np.concatenate([[0], np.cumsum(self.counts)])
@@ -112,11 +112,11 @@ class SequentialTest:
     def merge(self, other: SequentialTest) -> None:
         """Merge another test with the same reference: add the counts and average the capitals.
 
-        The average weighs every part equally. An alarm in any part persists: since the capitals of k parts initially
-        sum to k, the probability that any part, or their average, ever reaches 1 / a is at most k a.
+        All parts have equal weight in the average. An alarm in any part persists: since the capitals of k parts
+        initially sum to k, the probability that any part, or their average, ever reaches 1 / a is at most k a.
         """
         if not np.array_equal(self.edges, other.edges) or not np.array_equal(self.reference, other.reference):
-            raise ValueError("cannot merge monitors with different references; make both from one scorer's file")
+            raise ValueError("other: expected a monitor with the same reference; create both from the same scorer file")
         self.counts = self.counts + other.counts - other.reference
         weights = np.array([[self.parts], [other.parts]])
         self.parts += other.parts
@@ -148,5 +148,5 @@ class SequentialTest:
         good = result.log_capital.shape == STAKES.shape and result.counts.shape == result.reference.shape == (bins,)
         good = good and result.parts >= 0 and 0 <= result.place <= BLOCK
         if not good or not np.isfinite(result.log_capital).all() or not (result.counts >= result.reference).all():
-            raise ValueError("not the state of a Monitor: its counts and capitals do not fit together")
+            raise ValueError("not the state of a Monitor: its counts and capitals are inconsistent")
         return result

@@ -24,18 +24,18 @@ METHODS: tuple[str, ...] = ("lac", "aps", "raps")
 class PredictionSets(Attachment):
     r"""Sets of classes that contain the true class with probability at least `coverage`.
 
-    With class probabilities p in descending order, the score of class y at rank r is
+    For class probabilities p in descending order, the score of class y at rank r is
 
-    * "lac": :math:`1 - p_y`; the smallest sets on average, sometimes empty (Sadinle et al., 2019);
-    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all more likely classes; sets that adapt to hard
+    * "lac": :math:`1 - p_y`; the sets are the smallest on average, but can be empty (Sadinle et al., 2019);
+    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all more likely classes; the sets adapt to hard
       inputs and are never empty (Romano et al., 2020, without randomisation);
-    * "raps": that plus `penalty` for every rank beyond `free`, which gives smaller sets if there are many classes
-      (Angelopoulos et al., 2021).
+    * "raps": the score of "aps" plus `penalty` for every rank beyond `free`; the sets are smaller if there are many
+      classes (Angelopoulos et al., 2021).
 
     A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
-    classes of n held-out predictions. The coverage c then holds on average over held-out and live data, for any
-    model, if both are exchangeable and nothing was fitted to the held-out data. It is not guaranteed for every input or
-    class; with `per_class` it holds within each true class. It does not hold under shift.
+    classes of n held-out predictions. The coverage c then holds on average over held-out and live data, for any model,
+    if held-out and live data are exchangeable and nothing was fitted to the held-out data. The coverage is not
+    guaranteed for every input or class, or under shift; with `per_class`, it holds within each true class.
 
     Args:
         coverage: The nominal coverage.
@@ -83,11 +83,11 @@ class PredictionSets(Attachment):
         return self
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn from held-out outputs with labels and the scorer's posterior, or the softmax of the logits."""
+        """Learn from held-out outputs with labels, using the scorer's posterior or the softmax of the logits."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         if outputs.labels is None:
-            raise ValueError("outputs: prediction sets are learned from labels; collect held-out data with labels")
+            raise ValueError("outputs: expected labels, got none; collect held-out data with labels")
         self.fit(posterior(scorer, outputs), outputs.labels)
         self.bind(scorer)
         return self
@@ -96,13 +96,13 @@ class PredictionSets(Attachment):
         """Return a boolean mask (N, C) of the classes in each prediction set.
 
         Args:
-            outputs: `Outputs` of the model, or class probabilities (N, C) if fitted to these.
+            outputs: `Outputs` of the model, or class probabilities (N, C) if fitted to class probabilities.
         """
         thresholds = self._learned(self._thresholds)
         probabilities = posterior(self._bound(), outputs) if isinstance(outputs, Outputs) else outputs
         p = _probabilities(probabilities)
         if p.shape[1] != thresholds.size:
-            raise ValueError(f"probabilities: expected {thresholds.size} columns, as in fitting, got {p.shape[1]}")
+            raise ValueError(f"probabilities: expected {thresholds.size} columns, as in fit, got {p.shape[1]}")
         inside = self._scores(p) <= thresholds
         return inside if isinstance(probabilities, np.ndarray) else like(inside, probabilities > 0)
 

@@ -1,10 +1,10 @@
 r"""Find the largest threshold with a proven guarantee, by fixed-sequence testing.
 
-A few held-out predictions, the design part, propose thresholds and the first one to test. The rest, the proof part,
-test them. For a threshold t that does not depend on the proof part, the losses of the k predictions there with a score
-of at most t are independent draws, so the p-value of "the risk among accepted predictions exceeds the limit" is exact
-given k, even with ties. Thresholds are tested in increasing order until the first failure, which needs no
-correction for the number of thresholds (Angelopoulos et al., 2021, "Learn then test").
+The design part, a few of the held-out predictions, proposes the thresholds and the first threshold to test. The proof
+part, the remaining predictions, tests the thresholds. For a threshold t that does not depend on the proof part, the
+losses of its k predictions with a score of at most t are independent draws, so the p-value of "the risk among accepted
+predictions exceeds the limit" is exact given k, even with ties. Testing in increasing order until the first failure
+needs no correction for the number of thresholds (Angelopoulos et al., 2021, "Learn then test").
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scipy import special
 from qipf._common.errors import Problem
 
 DESIGN = 0.15
-"""The fraction of the held-out predictions that propose thresholds."""
+"""The fraction of the held-out predictions in the design part."""
 CANDIDATES = 200
 
 
 class Unsupported(Problem):
-    """The held-out data cannot support a promise, which needs about `needed` labelled examples."""
+    """The held-out data cannot support a promise; about `needed` labelled examples are required."""
 
     def __init__(self, argument: str, found: str, needed: float = math.inf, **parts: Any) -> None:
         super().__init__(argument, found, **parts)
@@ -36,7 +36,7 @@ class Unsupported(Problem):
 def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
     r"""Return the rank :math:`\lceil (n + 1) c \rceil` of the held-out score used as a conformal quantile.
 
-    The new score is equally likely to have each of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005).
+    A new score has each of the n + 1 ranks with equal probability, so the coverage is at least c (Vovk et al., 2005).
 
     Args:
         count: The number n of held-out examples.
@@ -50,8 +50,8 @@ def conformal_rank(count: int, coverage: float, which: str = "", argument: str =
     rank = math.ceil((count + 1) * coverage - 1e-9)
     if rank > count:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
-        found = f"{count} held-out examples {which}cannot promise {coverage:g}"
-        raise Unsupported(argument, found, needed, hint=f"give at least {needed} {which}".rstrip())
+        found = f"{count} held-out examples {which}are too few for {coverage:g}"
+        raise Unsupported(argument, found, needed, hint=f"provide at least {needed} examples {which}".rstrip())
     return rank
 
 
@@ -60,14 +60,14 @@ class Proof:
     """The counts and confidence intervals behind a threshold.
 
     Attributes:
-        rows: Held-out predictions of the proof part.
-        accepted: Accepted predictions among them.
-        errors: Wrong predictions among the accepted ones, or the sum of their losses.
+        rows: Number of predictions in the proof part.
+        accepted: Number of accepted predictions in the proof part.
+        errors: Number of wrong accepted predictions, or the sum of the losses of accepted predictions.
         low: Lower end of the interval of the risk among accepted predictions.
-        high: Upper end of that interval; at most the limit if the promise bounds the risk.
+        high: Upper end of the interval of the risk; at most the limit if the promise bounds the risk.
         share: Acceptance rate.
-        share_low: Lower end of the interval of that rate.
-        share_high: Upper end of that interval.
+        share_low: Lower end of the interval of the acceptance rate.
+        share_high: Upper end of the interval of the acceptance rate.
     """
 
     rows: int
@@ -81,12 +81,12 @@ class Proof:
 
 
 def accept_share(scores: np.ndarray, losses: np.ndarray, share: float, confidence: float) -> tuple[float, Proof]:
-    """Return the threshold that on average accepts at least `share` of the traffic, and the counts behind it."""
+    """Return the threshold that accepts at least `share` of the traffic on average, and its proof."""
     rank = conformal_rank(scores.size, share, argument="promise")
     last = np.argsort(scores, kind="stable")[rank - 1]
     accepted = scores <= scores[last]
     count, errors = int(accepted.sum()), int(losses[accepted].sum())
-    # Given the score of this rank, the other accepted ones are independent draws, but this one is not.
+    # Given the score of this rank, the other accepted predictions are independent draws, but this one is not.
     risk = error_interval(errors - int(losses[last]), count - 1, confidence)
     shares = rank_interval(rank, scores.size, confidence)
     return float(scores[last]), Proof(scores.size, count, errors, *risk, count / scores.size, *shares)
@@ -105,7 +105,7 @@ def prove(
         seed: The seed of the split into the design and the proof part.
 
     Raises:
-        Unsupported: No threshold can be proven.
+        Unsupported: No threshold can be proved.
     """
     level, exact = 1 - confidence, bool(np.isin(losses, (0.0, 1.0)).all())
     order, size = np.random.default_rng(seed).permutation(scores.size), int(DESIGN * scores.size)
@@ -130,7 +130,7 @@ def prove(
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
-    """Return the thresholds to test, in increasing order from the one that `rows` predictions most likely prove."""
+    """Return the thresholds to test, in increasing order, starting with the most likely to be proved by `rows` rows."""
     if scores.size == 0:
         return np.zeros(0)
     thresholds, counts, rates = _curve(scores, losses)
@@ -144,10 +144,10 @@ def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *
 
 
 def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return up to `CANDIDATES` increasing thresholds, the number that each accepts, and their estimated risk.
+    """Return up to `CANDIDATES` increasing thresholds, the counts that they accept, and their estimated risks.
 
-    The risk comes from a logistic function of the normal scores of the ranks, which is less noisy than the few losses
-    of a small sample. It only chooses the first threshold to test; no promise depends on it.
+    The risk is estimated by a logistic function of the normal scores of the ranks, which is less noisy than the few
+    losses of a small sample. It only determines the first threshold to test; no promise depends on it.
     """
     order = np.argsort(scores, kind="stable")
     values, first = np.unique(scores[order][::-1], return_index=True)
@@ -160,9 +160,9 @@ def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _logistic(x: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """Return the mean loss at each x by logistic regression.
+    """Estimate the mean loss at each x by logistic regression.
 
-    A weak prior on the slope gives separable data a solution. An additional row at the largest x with loss 1/2
+    A weak prior on the slope ensures a solution for separable data. An additional row at the largest x with loss 1/2
     represents errors that a small sample may miss.
     """
     columns = np.stack([np.ones(x.size + 1), np.append(x, x.max())], axis=1)
@@ -178,13 +178,13 @@ def _logistic(x: np.ndarray, losses: np.ndarray) -> np.ndarray:
 
 
 def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: float) -> Unsupported:
-    known = f"{scores.size} held-out predictions do not prove a risk of at most {limit:.3g} among the accepted"
+    known = f"{scores.size} held-out predictions do not prove a risk of at most {limit:.3g}"
     least = fewest(0.0, limit, level) / (1 - DESIGN)
     if math.isinf(least):
-        return Unsupported("promise", known, least, hint="no number of examples would; promise less")
+        return Unsupported("promise", known, least, hint="no number of examples suffices; promise less")
     least = math.ceil(least)
     if scores.size < least:
-        hint = f"give at least {least} labelled examples, and more if some are wrong"
+        hint = f"provide at least {least} labelled examples, or more if some predictions are wrong"
         return Unsupported("promise", known, least, hint=hint)
     _, counts, rates = _curve(scores, losses)
     needed = min(
@@ -192,28 +192,28 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
         for rate, count in zip(rates[::10], counts[::10], strict=True)
     )
     if math.isinf(needed):
-        known += f", and more would not either: even among the surest the risk is about {rates.min():.3g}"
+        known += f", and more would not: the risk of the surest predictions is about {rates.min():.3g}"
         return Unsupported("promise", known, needed, hint="promise less, or use a better score or model")
     needed = max(math.ceil(needed), math.ceil(1.1 * scores.size))
-    return Unsupported("promise", known, needed, hint=f"give about {needed} labelled examples, or promise less")
+    return Unsupported("promise", known, needed, hint=f"provide about {needed} labelled examples, or promise less")
 
 
 def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:
     r"""Return the exact p-value of "the error rate exceeds `limit`", :math:`P(\mathrm{Bin}(n, \alpha) \le e)`.
 
-    Counts may be arrays, and may be fractional to extrapolate to more data.
+    Counts can be arrays, and can be fractional to extrapolate to more data.
     """
     right = np.asarray(count, dtype=np.float64) - errors
     return np.where(right > 0, special.betainc(np.maximum(right, 1e-300), np.add(errors, 1.0), 1 - limit), 1.0)
 
 
 def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
-    r"""Return the p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting against it.
+    r"""Return the p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting.
 
     The capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` does not grow in expectation if the mean is above
     :math:`\alpha`, for stakes :math:`\lambda_i` that depend on earlier losses only; by Ville's inequality, the inverse
-    of its maximum is a p-value (Waudby-Smith and Ramdas, 2024). The stakes are the best ones for tests at `level`, with
-    the mean and variance estimated from earlier losses. For small variances it is much tighter than Hoeffding's bound.
+    of the maximum is a p-value (Waudby-Smith and Ramdas, 2024). The stakes are optimal for tests at `level`, given the
+    mean and variance estimated from earlier losses. For small variances, the p-value is much smaller than Hoeffding's.
     """
     count = losses.size
     if count == 0:
@@ -238,7 +238,7 @@ def error_interval(errors: int, count: int, confidence: float) -> tuple[float, f
 
 
 def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the interval of the fraction of all scores below that of this rank among `count`, from beta quantiles."""
+    """Return the interval of the fraction of all scores below the score of this rank among `count` scores."""
     tail = (1 - confidence) / 2
     low, high = special.betaincinv(rank, count + 1 - rank, [tail, 1 - tail])
     return float(low), float(high)
@@ -257,9 +257,9 @@ def largest_not_rejected(p_value: Callable[[float], float], level: float) -> flo
 
 
 def fewest(rate: float, limit: float, level: float) -> float:
-    """Return the number of accepted predictions with error rate `rate` needed to likely prove `limit`.
+    """Return the number of accepted predictions with error rate `rate` that are likely to prove `limit`.
 
-    It allows for one standard deviation more errors than expected. Return infinity if no number suffices.
+    The number allows for one standard deviation more errors than expected; it is infinite if no number suffices.
     """
 
     def shown(count: int) -> bool:

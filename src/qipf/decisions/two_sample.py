@@ -1,4 +1,4 @@
-"""Label-free two-sample tests that compare live with held-out predictions."""
+"""Two-sample tests that compare live with held-out predictions, without labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qipf._common.errors import check_probability
 
 MOST_SCORES = 2_000
 MOST_ROWS = 500
-"""Maximum number of held-out feature rows to keep, and of live rows to compare."""
+"""The maximum number of held-out feature rows to store, and of live rows to compare."""
 PERMUTATIONS = 999
 _EXACT = 1_000
 
@@ -50,12 +50,12 @@ def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level
     for name in (name for name in reference if name in live):
         before, now = reference[name], live[name]
         if len(now) == 0 or len(before) == 0:
-            raise ValueError(f"{name}: there is nothing to compare, {len(before)} held-out and {len(now)} live rows")
+            raise ValueError(
+                f"{name}: expected held-out and live rows, got {len(before)} held-out and {len(now)} live rows"
+            )
         tests[name] = _scores_p(before, now) if before.ndim == 1 else energy_p(before, now, seed)
     if not tests:
-        raise ValueError(
-            f"nothing to compare: the held-out data has {', '.join(reference)}, the live {', '.join(live)}"
-        )
+        raise ValueError(f"outputs: expected {', '.join(reference)}, as in the held-out data, got {', '.join(live)}")
     p_value = min(1.0, len(tests) * min(tests.values()))
     return Check(p_value > level, p_value, level, tests)
 
@@ -75,7 +75,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
     random = np.random.default_rng(seed)
     now = some_rows(now, MOST_ROWS, random)
     if before.shape[1] != now.shape[1]:
-        raise ValueError(f"expected {before.shape[1]} columns, as in the held-out data, got {now.shape[1]}")
+        raise ValueError(f"outputs: expected {before.shape[1]} columns, as in the held-out data, got {now.shape[1]}")
     both = np.concatenate([before, now]).astype(np.float64)
     spread = both.std(axis=0)
     both = both[:, spread > 0] / spread[spread > 0]
@@ -89,7 +89,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:
-    """Return the Euclidean distances of all pairs, using one matrix product, which is fast for long rows."""
+    """Return the Euclidean distances of all pairs; a single matrix product is fast for long rows."""
     rows = rows - rows.mean(axis=0)
     lengths = np.square(rows).sum(axis=1)
     squares = lengths[:, None] + lengths - 2 * rows @ rows.T

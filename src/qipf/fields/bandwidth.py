@@ -1,4 +1,4 @@
-"""The width of the kernels: Silverman's rule, and the factor on it that cross-validation chooses."""
+"""The bandwidth of the kernels: Silverman's rule, and a cross-validated multiple of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qipf.fields.field import as_samples
 from qipf.metrics.ranking import pr_auc, roc_auc
 
 FACTORS = tuple(5.0 * 2.0 ** (step / 2) for step in range(14))
-"""The factors tried by default: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5, two per octave."""
+"""The factors that are tried by default: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5, two per octave."""
 
 
 def silverman(samples: Array) -> float:
@@ -36,12 +36,12 @@ def silverman(samples: Array) -> float:
     """
     values = to_numpy(as_samples(samples, "samples")).astype(np.float64)
     n, d = values.shape
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # reported just below
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # checked below
         spread = np.asarray([_spread(column) for column in values.T])
         size = math.sqrt(float(np.mean(spread**2)))
     if not 0.0 < size < math.inf:
-        found = f"{n} equal values, or values whose spread is beyond floating point"
-        raise Problem("samples", found, expected="different values", hint="rescale them or choose a bandwidth yourself")
+        expected = "unequal values with a spread that floating point can represent"
+        raise Problem("samples", f"a spread of {size:g}", expected=expected, hint="rescale them or pass a bandwidth")
     if d == 1:
         return 0.9 * size * n**-0.2
     return (4.0 / (d + 2)) ** (1.0 / (d + 4)) * size * n ** (-1.0 / (d + 4))
@@ -49,18 +49,18 @@ def silverman(samples: Array) -> float:
 
 def _spread(values: np.ndarray) -> float:
     if values.min() == values.max():
-        return 0.0  # the rounded mean can differ from the value they share, which would give a std of 1e-17
+        return 0.0  # the rounded mean can differ from the common value, and the std would be near 1e-17
     upper, lower = np.percentile(values, [75, 25])
     return robust_spread(float(np.std(values, ddof=1)), float(upper - lower))
 
 
 def robust_spread(std: float, quartiles: float) -> float:
-    """Return A of Silverman's rule from the standard deviation and the interquartile range."""
+    """Return A in Silverman's rule from the standard deviation and the interquartile range."""
     return min(std, quartiles / 1.349) if quartiles > 0.0 else std
 
 
 class FactorScore(NamedTuple):
-    """The error detection of one factor: means over the folds, and the ROC-AUC of every fold."""
+    """The error detection metrics of one factor: their means over the folds, and the ROC-AUC of every fold."""
 
     factor: float
     roc_auc: float
@@ -69,7 +69,7 @@ class FactorScore(NamedTuple):
 
 
 class FactorChoice(NamedTuple):
-    """The factor that cross-validation chose, and one row per factor tried."""
+    """The factor chosen by cross-validation, and one row per candidate."""
 
     factor: float
     table: tuple[FactorScore, ...]
@@ -78,31 +78,31 @@ class FactorChoice(NamedTuple):
 def cross_validated_factor(
     score: Callable[[float], Array], wrong: Array, factors: Sequence[float] = FACTORS, folds: int = 5, seed: int = 0
 ) -> FactorChoice:
-    """Return the factor on Silverman's bandwidth that best detects the errors among clean held-out predictions.
+    """Return the multiple of Silverman's bandwidth that best detects errors in clean held-out predictions.
 
     The paper's factor is "determined through cross-validation over a part of the original/uncorrupted training
     dataset". Here the predictions are split into folds with equal shares of errors, and the factor with the greatest
-    mean ROC-AUC over the folds wins. Ties go to the greater mean average precision, then to the first factor.
+    mean ROC-AUC over the folds wins. Ties are broken by the mean average precision, then by the order of the factors.
 
     Args:
-        score: From a factor to the uncertainty (N,) of the N held-out predictions.
+        score: A function from a factor to the uncertainty (N,) of the N held-out predictions.
         wrong: (N,) booleans, True for an error of the model.
         factors: The factors to try, all positive.
-        folds: The number of folds, at least 2 and at most the number of errors and of correct predictions.
+        folds: The number of folds, at least 2; there must be at least one error and one correct prediction per fold.
         seed: The seed of the split into folds.
 
     Raises:
-        ValueError: A fold would have no error or only errors, or factors or scores are not valid.
+        ValueError: A fold would have no errors or only errors, or a factor or score is invalid.
         TypeError: `wrong` is not a boolean array.
     """
     wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
     if not namespace(wrong).isdtype(wrong.dtype, "bool") or wrong.ndim != 1:
         found = f"{wrong.dtype} of shape {tuple(wrong.shape)}"
-        raise Problem("wrong", found, expected="booleans (N,), True for an error", hint="such as ~outputs.correct")
+        raise Problem("wrong", found, expected="booleans (N,), True for errors", hint="pass ~outputs.correct")
     truth = to_numpy(wrong)
     tried = [float(factor) for factor in factors]
     if not tried or len(set(tried)) < len(tried) or not all(0.0 < factor < math.inf for factor in tried):
-        raise Problem("factors", f"{tried}", expected="different positive numbers, at least one")
+        raise Problem("factors", f"{tried}", expected="one or more distinct positive numbers")
     parts = _stratified_folds(truth, folds, seed)
     table = []
     for factor in tried:
@@ -115,21 +115,21 @@ def cross_validated_factor(
         rocs = tuple(roc_auc(uncertainty[part], ~truth[part]) for part in parts)
         precisions = [pr_auc(uncertainty[part], ~truth[part]) for part in parts]
         table.append(FactorScore(factor, float(np.mean(rocs)), float(np.mean(precisions)), rocs))
-    # Equal rankings must tie whatever the order of summation, hence the rounding; max() keeps the first.
+    # Rounding makes equal rankings tie regardless of the summation order; max() keeps the first one.
     best = max(table, key=lambda row: (round(row.roc_auc, 12), round(row.average_precision, 12)))
     return FactorChoice(best.factor, tuple(table))
 
 
 def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
-    """Return index arrays of the folds; errors and correct predictions are dealt out evenly, in random order."""
+    """Return the indices of each fold, with errors and correct predictions distributed evenly at random."""
     check_whole("folds", folds, 2)
     errors = int(wrong.sum())
     for count, what in ((errors, "wrong"), (len(wrong) - errors, "correct")):
         if count < folds:
             remedy = f"folds={count}, " if count >= 2 else ""
             raise ValueError(
-                f"only {count} of the {len(wrong)} held-out predictions are {what}, and each of {folds} "
-                f"folds needs at least one; use {remedy}more held-out predictions or a given factor"
+                f"folds: {folds} folds need at least {folds} {what} held-out predictions, got {count} of {len(wrong)}; "
+                f"use {remedy}more held-out predictions or a fixed factor"
             )
     generator = np.random.default_rng(seed)
     fold = np.empty(len(wrong), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The field of samples in one dimension from moments in bins, at a cost that does not depend on their number."""
+"""A one-dimensional field computed from binned moments, at a cost independent of the number of samples."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from qipf.arrays import Array, like, namespace, to_numpy
 from qipf.fields.field import Derivatives, Field, as_queries
 
-MOMENTS = 12  # of a bin: with |z| half-width <= 0.4 the Taylor series of the kernel is exact to 0.4^12 / 12! = 4e-14
-FARTHEST = 300.0  # bandwidths; farther from every sample than this, two points per bin stand for its samples
-FINEST = 9  # bins of 2^-9 bandwidths serve queries as far away as that
-PAIRS = 2**15  # queries times bins in one block: its temporaries stay in a core's cache
+MOMENTS = 12  # per bin: if |z| half-width <= 0.4, the Taylor series of the kernel is exact to 0.4^12 / 12! = 4e-14
+FARTHEST = 300.0  # bandwidths; for queries farther from every sample, two points per bin replace its samples
+FINEST = 9  # bins of 2^-9 bandwidths suffice for queries up to that distance
+PAIRS = 2**15  # queries times bins per block, so that temporaries fit into a core's cache
 
-FAR = 1e150  # bandwidths: farther queries are moved here, so that their squares do not overflow
+FAR = 1e150  # bandwidths; queries are clipped to this distance, so that squares do not overflow
 
 _FACTORIALS = np.asarray([float(math.factorial(k)) for k in range(MOMENTS)])[:, None]
 
@@ -24,14 +24,13 @@ Values = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class BinnedField:
-    """A `Field` for d = 1 that is computed from bins: the same methods, and a relative error of psi below 1e-12.
+    """A `Field` for d = 1 computed from bins, with the same methods and a relative error of psi below 1e-12.
 
-    The arithmetic is float64 in NumPy; results come back in the library, dtype and on the device of the query, without
-    a gradient.
+    The arithmetic is float64 in NumPy. Results have the library, dtype and device of the query, but no gradient.
 
     Args:
-        measure: The samples in units of the bandwidth about `centre`, as bins.
-        centre: Subtracted from queries.
+        measure: The binned samples, in units of the bandwidth relative to `centre`.
+        centre: A number that is subtracted from queries.
         bandwidth: The bandwidth s, in the units of the samples.
     """
 
@@ -68,7 +67,7 @@ class BinnedField:
         return namespace(log).exp(log)
 
     def log(self, y: Array) -> Array:
-        """Return the logarithm of psi(y), finite for every finite query however far away."""
+        """Return log psi(y), which is finite for every finite query."""
         return self.derivatives(y).log
 
     def derivatives(self, y: Array) -> Derivatives:
@@ -80,7 +79,7 @@ class BinnedField:
         return Derivatives(*(like(part[0, ...] if single else part, queries) for part in results))
 
     def rescaled(self, mean: float, std: float) -> Self:
-        """Return the field of the standardised samples (w - mean) / std, which takes standardised queries."""
+        """Return the field of the standardised samples (w - mean) / std, for standardised queries."""
         return type(self)(self.measure, (self.centre - mean) / std, self.bandwidth / std)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -91,10 +90,10 @@ class BinnedField:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
-        """Return the field whose `state()` this is.
+        """Return the field that `state` describes.
 
         Raises:
-            ValueError: An array is missing, or the arrays do not fit together.
+            ValueError: Arrays are missing or inconsistent.
         """
         names = ("numbers", "positions", "moments")
         numbers, positions, moments = (to_numpy(state[key]) if key in state else np.empty(0) for key in names)
@@ -102,21 +101,21 @@ class BinnedField:
         sound = shapes and moments.shape[1:] == positions.shape and numbers[1] > 0 and moments[0].min() > 0
         sound = sound and all(np.isfinite(part).all() for part in (numbers, positions, moments))
         if not (sound and bool((np.diff(positions) > 0).all())):
-            raise ValueError("the state of a binned field is damaged: its arrays are missing or do not fit together")
+            raise ValueError("state: the binned field is damaged (arrays are missing or inconsistent)")
         centre, bandwidth, lowest, highest = (float(number) for number in numbers)
         return cls(Measure(positions, moments, lowest, highest), centre, bandwidth)
 
 
 class Measure:
-    r"""Samples in units of the bandwidth, as bins with a position p_j and moments m_jk = sum_t (w_t - p_j)^k.
+    r"""Binned samples in units of the bandwidth; bin j has position p_j and moments m_jk = sum_t (w_t - p_j)^k.
 
-    The kernel of a sample at p + d seen from u is a Taylor series in d whose terms are Hermite functions of z = u - p,
+    The kernel of a sample at p + d, evaluated at u, is a Taylor series in d with Hermite functions of z = u - p,
 
     .. math::  e^{-(z - d)^2 / 2} = e^{-z^2 / 2} \sum_k \frac{d^k}{k!} He_k(z),
 
-    and so are its derivatives with respect to u: the j-th has (-1)^j He_{k+j}. Summed over the samples of a bin, d^k
-    becomes the k-th moment. The farther the query, the narrower the bins it needs; only bins that matter at the query
-    to double precision are visited.
+    as are its derivatives with respect to u: the j-th derivative has (-1)^j He_{k+j} in place of He_k. Summed over the
+    samples of a bin, d^k becomes the k-th moment. Distant queries require narrower bins; only bins that contribute to
+    the result in double precision are visited.
 
     Args:
         positions: (B,) in ascending order.
@@ -131,7 +130,8 @@ class Measure:
         self.lowest = lowest
         self.highest = highest
         self.count = float(moments[0].sum())
-        self._reach = 2.0 * (40.0 + math.log(self.count))  # of z^2: what lies farther is below 1e-17 of psi
+        # Added to the z^2 of the nearest bin: farther bins contribute less than 1e-17 of psi.
+        self._reach = 2.0 * (40.0 + math.log(self.count))
         self._levels: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def evaluate(self, u: np.ndarray) -> Values:
@@ -149,7 +149,7 @@ class Measure:
             moments = moments / self.count
             nearest = _distance(positions, queries[chosen]) if number < 0 else distance[chosen]
             radius = np.sqrt(nearest**2 + self._reach)
-            width = 1e-14 * radius if number < 0 else 0.5**number  # far away, rounding would leave no point
+            width = 1e-14 * radius if number < 0 else 0.5**number  # far away, rounding could exclude every point
             first = np.searchsorted(positions, queries[chosen] - radius - width)
             last = np.searchsorted(positions, queries[chosen] + radius + width)
             for part in _blocks(last - first):
@@ -158,7 +158,7 @@ class Measure:
         return results[0], results[1], results[2]
 
     def coarse(self) -> Measure:
-        """Return the samples in bins of 2^-9 bandwidths, the narrowest that any query near the samples needs."""
+        """Return the samples in bins of 2^-9 bandwidths, the narrowest bins for queries within `FARTHEST`."""
         positions, moments = self._level(FINEST)
         return Measure(positions, moments * _FACTORIALS, self.lowest, self.highest)
 
@@ -167,13 +167,13 @@ class Measure:
         if number not in self._levels:
             if number == FINEST:
                 self._levels[number] = _coarsen(self.positions, self.moments, number)
-            else:  # every level is made from the finest one, which may have far fewer bins than there are samples
+            else:  # start from the finest level, which may have far fewer bins than there are samples
                 positions, moments = self._level(FINEST)
                 self._levels[number] = _coarsen(positions, moments * _FACTORIALS, number)
         return self._levels[number]
 
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two points per bin with its first four moments: a positive measure within the range of the samples."""
+        """Return two points per bin that match its moments up to order 3, with positive weights."""
         if -1 not in self._levels:
             count = self.moments[0]
             if len(self.moments) == 1:
@@ -228,7 +228,7 @@ def _blocks(widths: np.ndarray) -> Iterator[slice]:
 
 
 def _window(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return indices (N, W) of the bins of each query, and which of them are its own rather than padding."""
+    """Return the indices (N, W) of the bins of each query, and a mask that is False for padding."""
     indices = first[:, None] + np.arange(max(1, int((last - first).max())))
     return np.minimum(indices, last[:, None] - 1), indices < last[:, None]
 
@@ -264,7 +264,7 @@ def _point_sums(
     half = 0.5 * z * z
     low = half.min(axis=1)
     nearest = points[np.arange(u.size), half.argmin(axis=1)]
-    # Differences of squares would cancel far away; this form is exact there.
+    # A difference of squares would cancel far away; this form does not.
     exponent = (points - nearest[:, None]) * (u[:, None] - 0.5 * (points + nearest[:, None]))
     kernel = np.exp(exponent) * mine * weights[0][indices]
     total = kernel.sum(axis=1)

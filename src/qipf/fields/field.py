@@ -12,14 +12,14 @@ import numpy as np
 from qipf._common.errors import check_positive
 from qipf.arrays import Array, as_array, check_finite, is_traced, namespace, to_numpy
 
-SCRATCH = 64 * 2**20  # bytes of scratch memory, whatever the number of queries and samples
-CACHE = 2**18  # bytes of one temporary in NumPy: a tile that stays in the cache is several times faster
-TEMPORARIES = 5  # arrays of the size of one tile (queries x samples) that are alive at once
-DIFFERENCES = 8  # up to this many dimensions the differences are formed one by one: exact, and still cheap
+SCRATCH = 64 * 2**20  # bytes of scratch memory, regardless of the number of queries and samples
+CACHE = 2**18  # bytes per temporary in NumPy; a tile that fits into the cache is several times faster
+TEMPORARIES = 5  # arrays of the size of a tile (queries x samples) in memory at once
+DIFFERENCES = 8  # up to this dimension, differences are computed per coordinate, which is exact and cheap
 
 
 class Derivatives(NamedTuple):
-    r"""log psi and its relative derivatives, in units of the bandwidth s so that no scale over- or underflows."""
+    r"""log psi and its relative derivatives in units of the bandwidth s, which avoids overflow and underflow."""
 
     log: Array
     """log psi(y), shape (N,)"""
@@ -34,24 +34,24 @@ class Field:
 
     .. math::  \psi(y) = \frac1n \sum_t \exp\left(-\frac{|y - w_t|^2}{2 s^2}\right)
 
-    Evaluation is exact and blocked: it never needs more than `memory` bytes of scratch. Queries may come as NumPy,
-    torch or JAX arrays; results come back in the library, dtype and on the device of the query.
+    Evaluation is exact and blockwise, with at most `memory` bytes of scratch memory. Queries can be NumPy, torch or JAX
+    arrays; results have the library, dtype and device of the query.
 
     Args:
         samples: An (n,) or (n, d) array of real floating-point numbers.
         bandwidth: The standard deviation s of the kernel, in the units of the samples.
-        memory: The scratch memory in bytes that one evaluation may use.
+        memory: The limit of the scratch memory of one evaluation, in bytes.
 
     Raises:
-        ValueError: Samples are empty, not finite or of a wrong shape, or the bandwidth is not a positive finite number.
-        TypeError: Samples are integer or complex.
+        ValueError: The samples are empty, not finite or of the wrong shape, or the bandwidth is not a positive number.
+        TypeError: The samples are integers or complex numbers.
     """
 
     def __init__(self, samples: Array, bandwidth: float, *, memory: int = SCRATCH) -> None:
         self.samples: Array = as_samples(samples, "samples")
         self.bandwidth: float = check_positive("bandwidth", bandwidth)
         if memory < 2**16:
-            raise ValueError(f"memory: expected at least 65536 bytes of scratch, got {memory}")
+            raise ValueError(f"memory: expected at least 65536 bytes, got {memory}")
         self.memory: int = int(memory)
 
     @property
@@ -71,7 +71,7 @@ class Field:
         return namespace(log).exp(log)
 
     def log(self, y: Array) -> Array:
-        """Return log psi(y), finite for every finite query however far away."""
+        """Return log psi(y), which is finite for every finite query."""
         return self._evaluate(y, derivatives=False)[0]
 
     def derivatives(self, y: Array) -> Derivatives:
@@ -84,8 +84,8 @@ class Field:
             \frac{s^2 \nabla^2\psi}{\psi} = \frac{E_p|y - w|^2}{s^2} - d .
 
         Args:
-            y: Queries, (N,) or (N, 1) for d = 1 and (N, d) otherwise; a single query of shape () or (d,) gives
-                results without the leading axis.
+            y: Queries, (N,) or (N, 1) for d = 1 and (N, d) otherwise; a single query, of shape () or (d,),
+                has results without the leading axis.
         """
         log, mean, square = self._evaluate(y, derivatives=True)
         return Derivatives(log, -mean, square - self.dimension)
@@ -96,15 +96,15 @@ class Field:
         working = xp.float32 if xp.finfo(queries.dtype).bits < 32 else queries.dtype
         device = compat.device(queries)
         samples = _transfer(self.samples, xp, working, device)
-        # In units of the bandwidth and about the samples' centre: small numbers round least.
+        # Centre the samples and scale them by the bandwidth: rounding errors of small numbers are smallest.
         centre = xp.mean(samples, axis=0)
         samples = (samples - centre) / self.bandwidth
-        # Beyond `reach` the square of the distance would overflow; results no longer change there.
+        # Squared distances beyond `reach` would overflow, and results no longer change there.
         largest = float(xp.finfo(working).max)
         reach = min(largest / 4, self.bandwidth * math.sqrt(largest / self.dimension) / 4)
         scaled = (xp.clip(xp.astype(queries, working), -reach, reach) - centre) / self.bandwidth
 
-        if compat.is_torch_array(queries) and is_traced(queries):  # the batch of a graph may have any size
+        if compat.is_torch_array(queries) and is_traced(queries):  # a graph must accept any batch size
             results = _kernel_sums(scaled, samples, None, derivatives)
         else:
             results = _blocked_sums(scaled, samples, self.memory, derivatives)
@@ -113,7 +113,7 @@ class Field:
 
 
 def as_samples(values: Array, name: str) -> Array:
-    """Return one or more finite samples, (n,) or (n, d), as (n, d)."""
+    """Validate finite samples of shape (n,) or (n, d), and return them as (n, d)."""
     values = as_array(values, name)
     if values.ndim not in (1, 2) or 0 in values.shape:
         raise ValueError(f"{name}: expected at least one sample, (n,) or (n, d), got shape {tuple(values.shape)}")
@@ -122,7 +122,7 @@ def as_samples(values: Array, name: str) -> Array:
 
 
 def as_queries(y: Array, dimension: int) -> tuple[Array, bool]:
-    """Return the queries as (N, d), and True if there is a single one without the leading axis."""
+    """Return the queries as (N, d), and True if `y` is a single query without the leading axis."""
     y = as_array(y, "y")
     shape = tuple(y.shape)
     if dimension == 1 and len(shape) < 2:
@@ -148,9 +148,9 @@ def _transfer(samples: Array, xp: object, dtype: object, device: object) -> Arra
 
 
 def _blocked_sums(y: Array, samples: Array, memory: int, moments: bool) -> tuple[Array, ...]:
-    """Return `_kernel_sums`, computed for blocks of queries.
+    """Compute `_kernel_sums` for blocks of queries.
 
-    JAX maps inside one program. Torch recomputes a block in the backward pass instead of keeping every tile alive.
+    JAX maps over the queries inside one program. Torch recomputes each block in the backward pass to save memory.
     """
     xp = namespace(y)
     n, d = samples.shape
@@ -168,7 +168,7 @@ def _blocked_sums(y: Array, samples: Array, memory: int, moments: bool) -> tuple
 
         return jax.lax.map(one, y, batch_size=block)
     starts = range(0, y.shape[0], block)
-    if compat.is_numpy_array(y):  # a list of thousands of small results would need memory, too
+    if compat.is_numpy_array(y):  # a list of thousands of small results would also need memory
         whole = tuple(
             np.empty((len(y), *part.shape[1:]), part.dtype) for part in _kernel_sums(y[:1], samples, memory, moments)
         )
@@ -192,13 +192,13 @@ def _wants_gradient(*tensors: Any) -> bool:
 
 
 def _kernel_sums(y: Array, samples: Array, memory: int | None, moments: bool) -> tuple[Array, ...]:
-    r"""Return log psi and, if asked, the first two moments of u = y - w under p, all in units of the bandwidth.
+    r"""Return log psi and, with `moments`, the first two moments of u = y - w under p, in units of the bandwidth.
 
     Args:
         y: (N, d) queries.
         samples: (n, d) samples.
-        memory: Scratch memory in bytes, through which the samples are streamed; None takes all samples at once.
-        moments: Return the moments as well.
+        memory: Scratch memory in bytes, which limits the samples per tile; None puts all samples into one tile.
+        moments: Also return the moments.
 
     Returns:
         log psi (N,), and with `moments` also E_p[u] (N, d) and E_p|u|^2 (N,); p_t is the softmax of -|u_t|^2 / 2.
@@ -222,10 +222,10 @@ def _kernel_sums(y: Array, samples: Array, memory: int | None, moments: bool) ->
 
 
 def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]:
-    """Return the smallest |u|^2 / 2 of each query, and the sums of the kernel relative to it."""
+    """Return the smallest |u|^2 / 2 of each query, and the kernel sums divided by its kernel."""
     half, difference = _half_squares(xp, y, samples)
     low = xp.min(half, axis=1)
-    # exp is very slow if it underflows: in eager float32 torch below -87, in float64 below -708.
+    # exp is very slow when it underflows: below -87 in eager float32 torch, below -708 in float64.
     exponent = xp.clip(low[:, None] - half, min=-80.0 if xp.finfo(y.dtype).bits == 32 else -700.0)
     kernel = xp.exp(exponent)
     total = xp.sum(kernel, axis=1)
@@ -244,7 +244,7 @@ def _row_products(xp: Any, a: Array, b: Array) -> Array:
 
 
 def _half_squares(xp: Any, y: Array, samples: Array) -> tuple[Array, Array | None]:
-    """Return |y - w|^2 / 2 for all pairs, and in one dimension the differences themselves."""
+    """Return |y - w|^2 / 2 for all pairs, and the differences themselves if d = 1."""
     d = samples.shape[1]
     if d == 1:
         difference = y - samples[:, 0][None, :]

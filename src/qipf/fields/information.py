@@ -1,20 +1,20 @@
 r"""Information potentials, the entropies and divergences built on them, and kernel mean embeddings.
 
-There are two estimators of the overlap \int p q of two densities, and they give different numbers. With
+Two estimators of the overlap \int p q of two densities are available; their results differ. With
 g_s(u) = exp(-|u|^2 / (2 s^2)) the unnormalised Gaussian kernel and x (n, d), y (m, d) samples of p and q:
 
 * **plug-in**: a mean of kernels of bandwidth s. `information_potential` and `cross_information_potential`
-  return it as the paper writes it, with the unnormalised kernel: mean_ij g_s(x_i - y_j), an inner product in
+  return it in the form of the paper, with the unnormalised kernel: mean_ij g_s(x_i - y_j), an inner product in
   the RKHS of g_s. Divided by (2 pi s^2)^(d/2) it is the mean over y of the Parzen density of x.
 * **integral**: the exact integral of the product of the two Parzen densities of bandwidth s. Convolving two
-  Gaussians adds their variances, so it is a mean of kernels of bandwidth s sqrt(2):
+  Gaussians adds their variances, so the integral is a mean of kernels of bandwidth s sqrt(2):
   mean_ij g_(s sqrt 2)(x_i - y_j) / (4 pi s^2)^(d/2). `integrated_square` and `integrated_product` return it.
 
 Entropy, divergences and the lower bound are defined on densities, so both of their estimators are normalised;
-`estimator` chooses one. The plug-in of bandwidth s is the integral of bandwidth s / sqrt(2).
+`estimator` selects one. The plug-in estimate with bandwidth s sqrt(2) equals the integral estimate with bandwidth s.
 
 Samples `x` and `y` are arrays (n,) or (n, d) and (m,) or (m, d), `bandwidth` is s, and `memory` is scratch memory in
-bytes. Results have shape () and come in the library, dtype and on the device of `x`.
+bytes. Results have shape () and the library, dtype and device of `x`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) 
 
     .. math::  \Psi_X(X) = \frac1{n^2} \sum_{i,j} g_s(x_i - x_j)
 
-    with the unnormalised kernel, so between 1/n and 1. `integrated_square` estimates the integral of p^2.
+    The kernel is unnormalised, so the result lies between 1/n and 1. `integrated_square` estimates the integral of p^2.
     """
     return cross_information_potential(x, x, bandwidth, memory=memory)
 
@@ -45,7 +45,7 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
 
     .. math::  \Psi_X(Y) = \frac1{nm} \sum_{i,j} g_s(x_i - y_j)
 
-    with the unnormalised kernel, so between 0 and 1. `integrated_product` estimates the integral of p q.
+    The kernel is unnormalised, so the result lies between 0 and 1. `integrated_product` estimates the integral of p q.
     """
     x, y = _pair(x, y)
     return namespace(x).exp(_log_mean_kernel(x, y, check_positive("bandwidth", bandwidth), memory))
@@ -97,7 +97,7 @@ def cauchy_schwarz_divergence(
 
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
 
-    It is zero only for equal estimates. Computed in logarithms, it is finite however far apart the samples are.
+    It is zero only if the two density estimates are equal, and finite for samples at any distance.
     """
     x, y = _pair(x, y)
     xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
@@ -109,34 +109,34 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
     .. math::  \hat\mu(y) = \frac1n \sum_t g_s(x_t - y)
 
-    This is another name of `Field(x, bandwidth)(y)`: one value between 0 and 1 per query.
+    This is equivalent to `Field(x, bandwidth)(y)`: one value between 0 and 1 per query.
     """
     return Field(x, bandwidth, memory=memory)(y)
 
 
 def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the maximum mean discrepancy of samples x and y: the distance of their mean embeddings in the RKHS.
+    r"""Return the maximum mean discrepancy of samples x and y: the RKHS distance between their mean embeddings.
 
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
 
-    with the unnormalised kernel; between 0 and sqrt 2. The root of the biased `squared_discrepancy`.
+    This is the square root of the biased `squared_discrepancy`, between 0 and sqrt 2.
     """
     squared = squared_discrepancy(x, y, bandwidth, unbiased=False, memory=memory)
     return namespace(squared).sqrt(squared)
 
 
 def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
-    r"""Return the squared maximum mean discrepancy, unbiased (a U-statistic) or as the squared distance itself.
+    r"""Return the squared maximum mean discrepancy: an unbiased U-statistic, or the squared distance itself.
 
-    The unbiased estimate needs two samples of each. It leaves the pairs i = j out of the means of x and of y, has
-    expectation zero if both come from one distribution, and can therefore be negative.
+    The unbiased estimate needs at least two samples in each set. It omits the pairs i = j from the means over x and
+    over y, has expectation zero if x and y have the same distribution, and can therefore be negative.
     """
     x, y = _pair(x, y)
     xp = namespace(x)
     s = check_positive("bandwidth", bandwidth)
     n, m = x.shape[0], y.shape[0]
     if unbiased and min(n, m) < 2:
-        raise ValueError(f"x, y: expected two or more samples of each for the unbiased estimate, got {n} and {m}")
+        raise ValueError(f"x, y: expected at least two samples each, got {n} and {m}; pass unbiased=False")
     xx, yy, xy = (xp.exp(_log_mean_kernel(*pair, s, memory)) for pair in ((x, x), (y, y), (x, y)))
     if not unbiased:
         return xp.clip(xx + yy - 2.0 * xy, min=0.0)
@@ -148,27 +148,29 @@ def lower_bound(
 ) -> Array:
     r"""Return the lower bound of appendix A on the information potential \int f^2, from densities g_1..g_N.
 
-    The appendix writes f for g in the last factor of its statement, in the Gram matrix and in the projection. Derived
-    again: V(f, g) = \int f g is a positive definite kernel on square-integrable densities. In its RKHS, V(f, .) is the
-    sum of its projection sum_i a_i V(g_i, .), with G a = b, and an orthogonal residual, so that (eq. 25, corrected)
+    The appendix writes f instead of g in the last factor of its statement, in the Gram matrix and in the projection.
+    The corrected derivation: V(f, g) = \int f g is a positive definite kernel on square-integrable densities. In its
+    RKHS, V(f, .) is the sum of its projection sum_i a_i V(g_i, .), with G a = b, and an orthogonal residual, so that
+    (eq. 25, corrected)
 
     .. math::
         \int f^2 = \|V(f, \cdot)\|^2 \ge \sum_{i,j} b_i \, (G^{-1})_{ij} \, b_j, \qquad
         b_i = \int f g_i, \quad G_{ij} = \int g_i g_j ,
 
     with equality if and only if f is a linear combination of the g_i. Directions in which the g_i are linearly
-    dependent, or nearly so, are left out, which keeps the bound a bound. The cost is linear in the samples of f.
+    dependent, or nearly so, are omitted, so that the bound still holds. The cost is linear in the number of samples
+    of f.
 
     Args:
         x: Samples of f.
         others: A list of sample sets, one per g_i.
         bandwidth: The bandwidth s of all Parzen densities.
-        estimator: With "integral" this bounds `integrated_square(x, bandwidth)`, with "plug-in"
+        estimator: The bounded quantity is `integrated_square(x, bandwidth)` for "integral", and for "plug-in"
             `information_potential(x, bandwidth) / (2 pi s^2)^(d/2)`.
         memory: Scratch memory in bytes.
     """
     if not isinstance(others, list | tuple) or not others:
-        raise TypeError(f"others: expected a list of sample arrays, at least one, got {type(others).__name__}")
+        raise TypeError(f"others: expected a non-empty list of sample arrays, got {type(others).__name__}")
     pairs = [_pair(x, other, names=("x", f"others[{i}]")) for i, other in enumerate(others)]
     xp = namespace(pairs[0][0])
     sets = [other for _, other in pairs]
@@ -178,13 +180,13 @@ def lower_bound(
 
     size = len(sets)
     upper = {(i, j): log(sets[i], sets[j]) for i in range(size) for j in range(i, size)}
-    # Each g_i is scaled to norm 1, which leaves the span as it is and the Gram matrix well scaled.
+    # Scale each g_i to norm 1, which preserves the span and keeps the Gram matrix well scaled.
     half = [0.5 * upper[i, i] for i in range(size)]
     rows = [[upper[min(i, j), max(i, j)] - half[i] - half[j] for j in range(size)] for i in range(size)]
     gram = xp.exp(xp.stack([xp.stack(row) for row in rows]))
     overlap = xp.exp(xp.stack([log(a, b) - half[i] for i, (a, b) in enumerate(pairs)]))
     values, vectors = xp.linalg.eigh(gram)
-    # Below this share of the largest an eigenvalue is too uncertain to divide by: the bound might not hold.
+    # An eigenvalue below this share of the largest is too inaccurate to divide by: the bound might not hold.
     kept = values > math.sqrt(float(xp.finfo(values.dtype).eps)) * xp.max(values)
     coordinates = xp.matrix_transpose(vectors) @ overlap
     shares = coordinates * coordinates / xp.where(kept, values, xp.ones_like(values))
@@ -192,14 +194,14 @@ def lower_bound(
 
 
 def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int) -> Array:
-    """Return the logarithm of the estimate of the integral of p q, normalised as densities are."""
+    """Return the logarithm of the estimated integral of p q, for normalised densities."""
     check_choice("estimator", estimator, ("integral", "plug-in"))
     s = check_positive("bandwidth", bandwidth) * (math.sqrt(2.0) if estimator == "integral" else 1.0)
     return _log_mean_kernel(x, y, s, memory) - x.shape[1] * math.log(s * math.sqrt(2.0 * math.pi))
 
 
 def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
-    """Return the logarithm of mean_ij g_s(x_i - y_j), finite however far apart x and y are."""
+    """Return the logarithm of mean_ij g_s(x_i - y_j), which is finite for any distance of x and y."""
     logs = Field(x, s, memory=memory).log(y)
     xp = namespace(logs)
     highest = xp.max(logs)
@@ -207,12 +209,12 @@ def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
 
 
 def _pair(x: Array, y: Array, names: tuple[str, str] = ("x", "y")) -> tuple[Array, Array]:
-    """Return both as (n, d) and (m, d) arrays of one library and dtype."""
+    """Return x and y as (n, d) and (m, d) arrays of the same library and dtype."""
     x, y = as_samples(x, names[0]), as_samples(y, names[1])
     xp = namespace(x, y)
     if x.shape[1] != y.shape[1]:
         raise ValueError(
-            f"{names[0]}, {names[1]}: expected samples of one space, got R^{x.shape[1]} and R^{y.shape[1]}"
+            f"{names[0]}, {names[1]}: expected samples of the same dimension, got R^{x.shape[1]} and R^{y.shape[1]}"
         )
     dtype = xp.result_type(x, y)
     return xp.astype(x, dtype, copy=False), xp.astype(y, dtype, copy=False)

@@ -1,4 +1,4 @@
-"""The uncertainty of the paper as a function of one number, tabulated once to a stated tolerance."""
+"""A table of the paper's uncertainty as a function of one number, accurate to a given tolerance."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from qipf.fields.potential import potentials
 
 TOLERANCE = 1e-8
 DEGREE = 6  # of the polynomials
-AROUND = 8.5  # bandwidths beyond the extreme samples, where potentials of even orders are below 1e-13 of the largest
-SMALL = 1e-3  # of the typical value: pieces whose values are smaller still need not be more accurate
-NARROWEST = 1e-13  # bandwidths: breaks as close as this are one
-PIECES = 2**12  # of one function, at most; rounding leaves no polynomials that would need more
-POINTS = 2**20  # at which breaks are looked for; bandwidths that need more are evaluated without a table
-BREAKS = 8  # between pieces in one cell, at most
-CELLS = tuple(2**power for power in range(5, 15))  # the fewest that hold few enough breaks are used
-LARGEST = 2**22  # bytes of a table
-AT_POLES = 1e-12  # 1 - u at the least, so that values are finite at the poles
-BLOCK = 4096  # predictions at once in NumPy: a block stays in a core's cache
+AROUND = 8.5  # bandwidths beyond the extreme samples; farther out, even-order potentials are below 1e-13 of the largest
+SMALL = 1e-3  # relative to the typical value; smaller values need no higher absolute accuracy
+NARROWEST = 1e-13  # bandwidths; breaks closer than this are merged
+PIECES = 2**12  # maximum per function; a fit that needs more is limited by rounding
+POINTS = 2**20  # maximum number of points searched for breaks; narrower bandwidths are evaluated without a table
+BREAKS = 8  # maximum per cell
+CELLS = tuple(2**power for power in range(5, 15))  # the smallest number with at most `BREAKS` breaks per cell is used
+LARGEST = 2**22  # maximum size of a table in bytes
+AT_POLES = 1e-12  # minimum of 1 - u, which keeps values finite at the poles
+BLOCK = 4096  # predictions per block in NumPy, so that a block fits into a core's cache
 
 Modes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and their columns
@@ -34,33 +34,34 @@ Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and their colum
 class ModeTable:
     r"""The uncertainty modes of even orders as functions of one number z, and their mean, which is the paper's score.
 
-    At y = (z - mean) / std the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or with a
-    given lowest value L_k, :math:`f = V_k(y) - \min(V_k(y), L_k)`. Such a function is smooth except where the minimum
-    passes from one term to another and at the poles of V_k, and there it breaks. Between the breaks,
+    With y = (z - mean) / std, the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or
+    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. The function breaks at the poles of V_k and
+    wherever another term becomes the minimum. Between the breaks,
 
     .. math::  u = \frac{f}{f + c}, \qquad f = \frac{c \, u}{1 - u}
 
-    is smooth even next to a pole, where u approaches 1. The table holds polynomials for u on pieces that end at the
-    breaks; c is the typical value of f, the median for y from -3 to 3. Equally wide cells find the piece of a query:
-    each knows its first piece and the few breaks within it. Far from the samples every mode is constant.
+    is smooth even near a pole, where u approaches 1. The table contains polynomials for u on pieces that end at the
+    breaks; c is the typical value of f, its median for y from -3 to 3. To find the piece of a query, z is divided into
+    cells of equal width, and each cell stores its first piece and its few breaks. Every mode is constant far from the
+    samples.
 
-    The error of u is at most `tolerance` times the largest u of a piece, or times 0.001 if that is larger. So the error
-    of f is at most `tolerance` times :math:`(c + f)^2 / c`.
+    The error of u on a piece is at most `tolerance` times the larger of 0.001 and the maximum of u. The error of f is
+    therefore at most `tolerance` times :math:`(c + f)^2 / c`.
 
     Args:
-        arrays: The arrays that `fit` made: `grid` (the lower end, cells per unit of z), `typical` (F,), `starts`
+        arrays: The arrays that `fit` creates: `grid` (the lower end, cells per unit of z), `typical` (F,), `starts`
             (F, cells), `breaks` (F, B, cells) and `pieces` (3 + degree, P): centre, inverse of half the width, and
-            coefficients with the highest power first. The mean is function 0 of F, the orders follow.
+            coefficients with the highest power first. Function 0 is the mean; the others are the orders.
 
     Raises:
-        ValueError: The arrays do not fit together.
+        ValueError: Arrays are missing or inconsistent.
     """
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self.arrays: dict[str, np.ndarray] = {name: to_numpy(values) for name, values in arrays.items()}
         if not _is_sound(self.arrays):
-            raise ValueError("the table of modes is damaged: its arrays are missing or do not fit together")
-        self._low, self._scale = self.arrays["grid"].tolist()  # Python numbers: a graph holds them as constants
+            raise ValueError("arrays: the mode table is damaged (arrays are missing or inconsistent)")
+        self._low, self._scale = self.arrays["grid"].tolist()  # Python numbers, which a graph stores as constants
         self._typical: list[float] = self.arrays["typical"].tolist()
 
     @classmethod
@@ -80,13 +81,13 @@ class ModeTable:
 
         Args:
             field: The field, in units of y.
-            orders: The Hermite orders, all of them even and at least 2; with any other there is no table.
+            orders: The Hermite orders; the result is None unless all are even and at least 2.
             root: Take the square root of the field first.
             radius: The distance r, in units of y.
-            mean: Subtracted from z to make y.
-            std: Divides the difference.
-            lowest: The lower bounds L_k of the potentials, (K,); None takes the minimum over the neighbourhood.
-            tolerance: The largest error, see above.
+            mean: The mean in y = (z - mean) / std.
+            std: The standard deviation in y = (z - mean) / std.
+            lowest: The lower bounds L_k of the potentials, (K,); None uses the minimum over the neighbourhood.
+            tolerance: The tolerance of the error, as described for the class.
         """
         if any(order < 2 or order % 2 for order in orders):
             return None
@@ -126,7 +127,7 @@ class ModeTable:
         """
         xp, functions = namespace(z), [0] if mean else range(1, len(self._typical))
         if compat.is_torch_array(z) and z.device.type == "cpu" and not z.requires_grad and not is_traced(z):
-            return xp.from_numpy(self(z.numpy(), mean=mean))  # NumPy has the smaller cost per operation
+            return xp.from_numpy(self(z.numpy(), mean=mean))  # NumPy has less overhead per operation
         if isinstance(z, np.ndarray):
             result = np.empty((len(functions), z.size))
             for start in range(0, z.size, BLOCK):
@@ -142,7 +143,7 @@ class ModeTable:
         return columns[0] if mean else xp.stack(columns, axis=-1)
 
     def _look_up(self, xp: Any, z: Array, arrays: Mapping[str, Array], number: int) -> Array:
-        """Return one function at z: plain operations that can be traced and exported."""
+        """Evaluate one function at z with operations that can be traced and exported."""
         starts, breaks = arrays["starts"][number, ...], arrays["breaks"][number, ...]
         position = xp.clip((z - self._low) * self._scale, 0.0, starts.shape[0] - 0.5)
         cell = xp.astype(position, xp.int64)
@@ -160,7 +161,7 @@ class ModeTable:
 def _modes(
     field: BinnedField, y: np.ndarray, orders: tuple[int, ...], root: bool, radius: float, lowest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the modes (N, K), and the number of the term that is the minimum; the functions break where it changes."""
+    """Return the modes (N, K), and the index of the minimal term; a mode breaks when this index changes."""
     if lowest is not None:
         above = potentials(field, y, orders, root) - lowest
         return np.maximum(above, 0.0), above > 0
@@ -171,9 +172,9 @@ def _modes(
 
 
 def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
-    """Return the breaks of each mode between ascending points at which its term differs, to the last bit.
+    """Return the breaks of each mode, found to the last bit between ascending points with different terms.
 
-    A break is the least number behind the change. Terms that change twice between two points stay unseen.
+    A break is the smallest number after the change. A term that changes and changes back between two points is missed.
 
     Args:
         modes: Returns the modes and their terms.
@@ -211,9 +212,9 @@ def _fit_pieces(
     typical: float,
     tolerance: float,
 ) -> Curve | None:
-    """Return the pieces of one function, halved until two terms more than are kept show that nothing is missing.
+    """Return the pieces of one function, halved until the first two omitted terms are within the tolerance.
 
-    Breaks that only the nodes of a piece bring to light are added, and the fit begins again.
+    If the nodes of a piece reveal further breaks, the fit is repeated with these breaks.
     """
     count = DEGREE + 3
     nodes = -np.cos(np.pi * (np.arange(count) + 0.5) / count)
@@ -253,7 +254,7 @@ def _fit_pieces(
 
 
 def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray] | None:
-    """Return the arrays of all functions with the fewest cells, or None if some breaks are too close together."""
+    """Combine all functions with as few cells as possible; return None if some breaks are too close together."""
     for cells in CELLS:
         cuts = np.linspace(low, high, cells + 1)
         cuts[0], cuts[-1] = -math.inf, math.inf

@@ -1,4 +1,4 @@
-"""The quantum information potential of a field, and the uncertainty modes made from it."""
+"""The quantum information potential of a field, and its uncertainty modes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qipf.fields.binned import BinnedField
 from qipf.fields.field import Derivatives, Field, as_queries
 
 HIGHEST = 1000
-"""The highest order allowed: time and memory grow with it, and a file must not demand any amount of them."""
+"""The highest order allowed, which bounds the time and memory that a file can demand."""
 AnyField = Field | BinnedField
 LowerBound = Literal["neighbourhood", "batch", "reference"]
 
@@ -30,13 +30,13 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
             = \frac{s^2}{2} \left( \frac{\varphi^2 H_k''}{H_k} \frac{|\nabla\varphi|^2}{\varphi^2}
               + \frac{\varphi H_k'}{H_k} \frac{\nabla^2\varphi}{\varphi} \right) .
 
-    V_k has poles at the zeros of H_k(phi). Near them the result is large, but it is finite everywhere.
+    V_k has poles at the zeros of H_k(phi), near which the result is large but finite.
 
     Args:
         field: A `Field` or a `BinnedField`.
-        y: The queries, in the shapes that the field takes.
-        orders: Hermite orders >= 0, each at most once.
-        root: Take the square root of the field first, as Algorithm 1 of the paper does.
+        y: The queries, in the shapes that the field accepts.
+        orders: Distinct Hermite orders >= 0.
+        root: Take the square root of the field first, as in Algorithm 1 of the paper.
 
     Returns:
         An array (N, K), or (K,) for a single query.
@@ -48,7 +48,7 @@ def _potentials_at(at: Derivatives, orders: tuple[int, ...], root: bool) -> Arra
     r"""Return V_k from the derivatives of a field.
 
     With p = 1/2 under `root` and 1 without it, g = s grad psi / psi, c = s^2 lap(log psi) and the Hermite ratios
-    a = phi H_k' / H_k and b = phi^2 H_k'' / H_k, it is p^2 b |g|^2 / 2 + p a c / 2 + p^2 a |g|^2 / 2.
+    a = phi H_k' / H_k and b = phi^2 H_k'' / H_k, V_k is p^2 b |g|^2 / 2 + p a c / 2 + p^2 a |g|^2 / 2.
     """
     log, gradient, laplacian = at
     xp = namespace(log)
@@ -76,14 +76,14 @@ def uncertainty_modes(
 
     Args:
         field: A `Field` or a `BinnedField`.
-        y: The queries, in the shapes that the field takes.
-        orders: Hermite orders >= 0, each at most once.
+        y: The queries, in the shapes that the field accepts.
+        orders: Distinct Hermite orders >= 0.
         root: Take the square root of the field first.
-        lower_bound: The points of the minimum. "neighbourhood": over {y - r, y, y + r}, in R^d along the gradient of
-            log psi, so that a mode measures local variability; "batch": over all queries; "reference": over the
-            points given as `reference` and the query itself.
+        lower_bound: The points over which the minimum is taken. "neighbourhood": {y - r, y, y + r}, in R^d along the
+            gradient of log psi, so that a mode measures local variability; "batch": all queries; "reference": the
+            points `reference` and the query itself.
         radius: The distance r, in the units of the samples.
-        reference: Points, shaped like queries, for the lower bound "reference".
+        reference: The points for lower_bound="reference", shaped like queries.
 
     Returns:
         An array (N, K), or (K,) for a single query.
@@ -91,7 +91,7 @@ def uncertainty_modes(
     orders = check_orders(orders)
     check_choice("lower_bound", lower_bound, get_args(LowerBound))
     if (reference is not None) != (lower_bound == "reference"):
-        raise Problem("reference", 'lower_bound="reference" needs points, and no other lower bound takes them')
+        raise Problem("reference", 'expected points if lower_bound="reference", and None otherwise')
     if lower_bound == "neighbourhood":
         return _neighbourhood_modes(field, y, orders, root, radius)
     values = potentials(field, y, orders, root)
@@ -135,19 +135,19 @@ def _hermite_ratios(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
     r"""Return the ratios x H_k'(x) / H_k(x) and x^2 H_k''(x) / H_k(x) of physicists' Hermite polynomials, from x^2.
 
     With H_k' = 2 k H_(k-1) and H_k'' = 4 k (k-1) H_(k-2), both are ratios of neighbours in the recurrence
-    H_(k+1) = 2 x H_k - 2 k H_(k-1). The recurrence runs on H_k(x) / sqrt(2^k k!), which does not overflow, with the
-    factor x taken out of the odd orders, so that ratios are exact even if x underflows. At a zero of H_k the ratios
-    have a pole, and are large finite numbers.
+    H_(k+1) = 2 x H_k - 2 k H_(k-1). It is evaluated for H_k(x) / sqrt(2^k k!), which does not overflow, and without
+    the factor x of the odd orders, so that ratios are exact even if x underflows. At the zeros of H_k, the poles of the
+    ratios, the results are large but finite.
 
     Args:
         square: x^2, of any shape.
-        orders: The orders k >= 0; order 0 stands for x itself, undecomposed, whose ratios are 1 and 0.
+        orders: The orders k >= 0; order 0 stands for x itself, whose ratios are 1 and 0.
 
     Returns:
-        Two arrays with one more axis than `square`; the orders are the last axis.
+        Two arrays with the shape of `square` and the orders as an additional last axis.
     """
     xp = namespace(square)
-    smallest = float(xp.finfo(square.dtype).eps) ** 2  # rounding comes this near to a zero only by hitting it
+    smallest = float(xp.finfo(square.dtype).eps) ** 2  # a rounded value this small means an exact zero
     one = xp.ones_like(square)
     polynomials = [one, one * math.sqrt(2.0)]
     for k in range(1, max(orders)):
@@ -170,7 +170,7 @@ def _hermite_ratios(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
 
 def check_orders(orders: Sequence[int]) -> tuple[int, ...]:
     """Return `orders` as a tuple of distinct integers from 0 to `HIGHEST`, or raise Problem."""
-    expected = f"different integers from 0 to {HIGHEST}, such as (2, 4, 6, 8)"
+    expected = f"distinct integers from 0 to {HIGHEST}, such as (2, 4, 6, 8)"
     try:
         result = tuple(index(k) for k in orders)
     except TypeError:

@@ -1,7 +1,7 @@
 """The modes of the authors' public program, for comparison with published numbers.
 
-This is not the mathematics of the paper, which `qipf.fields.uncertainty_modes` is: its "Laplacian" is a second
-difference along the Hermite order, not along y.
+These modes differ from the paper's mathematics, which `qipf.fields.uncertainty_modes` implements: the "Laplacian" of
+the program is a second difference along the Hermite order, not along y.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from qipf._common.errors import check_positive
 from qipf.arrays import Array, namespace
 from qipf.fields.field import SCRATCH, Field, as_queries
 
-HIGHEST_ORDER = 40  # |H_k| on [0, 1] stays far below the largest float32 up to here
-TEMPORARIES = 8  # arrays of one value for each point and order that are alive at once
+HIGHEST_ORDER = 40  # up to this order, |H_k| on [0, 1] stays far below the largest float32
+TEMPORARIES = 8  # arrays (points x orders) in memory at once
 
 
 def uncertainty_modes(
@@ -28,21 +28,21 @@ def uncertainty_modes(
 ) -> Array:
     r"""Return the modes of the authors' program, for standardised weights and predictions in R.
 
-    On the three points u in {y - r, y, y + r}, with phi = psi^(1/2), physicists' Hermite polynomials H_k of
-    k = 1..K and D the first difference along k (`numpy.gradient`: central inside, one-sided at both ends):
+    For the points u in {y - r, y, y + r}, phi = psi^(1/2), the physicists' Hermite polynomials H_k with k = 1..K, and
+    the first difference D along k (`numpy.gradient`: central inside, one-sided at both ends),
 
     .. math::
         V_k(u) = \frac{s^2}{2} \frac{D D |H_k(\varphi(u))|}{|H_k(\varphi(u))|}, \qquad
         \mathrm{mode}_k = V_k(y) - \min_u V_k(u), \qquad k = 2, 4, \dots < K \text{ without the last.}
 
-    So K = 12 gives the modes 2, 4, 6, 8, and K = 24 the ten that the paper uses for ResNet-18.
+    K = 12 yields the modes 2, 4, 6, 8; K = 24 yields the ten modes that the paper uses for ResNet-18.
 
     Args:
         samples: (n,) standardised weights.
         y: (N,) standardised predictions, or a single one of shape ().
         bandwidth: The bandwidth s, 80 times Silverman's in the tables of the paper.
         max_order: The order K, at most 40.
-        stride: The distance between the orders of the modes, which are stride, 2 stride, ...
+        stride: The step between the orders of the modes, which are stride, 2 stride, ...
         radius: The distance r.
         memory: Scratch memory in bytes.
 
@@ -51,7 +51,7 @@ def uncertainty_modes(
     """
     field = Field(samples, bandwidth, memory=memory)
     if field.dimension != 1:
-        raise ValueError(f"samples: expected samples in R, as the authors' program takes, got R^{field.dimension}")
+        raise ValueError(f"samples: expected samples in R, as in the authors' program, got R^{field.dimension}")
     orders = _orders(max_order, stride)
     check_positive("radius", radius)
     queries, single = as_queries(y, 1)
@@ -87,7 +87,7 @@ def _modes(field: Field, y: Array, max_order: int, orders: range, radius: float)
 
 
 def _gradient(values: Array) -> Array:
-    """Return what `numpy.gradient` gives along the last axis with unit spacing."""
+    """Compute `numpy.gradient` along the last axis with unit spacing."""
     xp = namespace(values)
     inside = (values[:, 2:] - values[:, :-2]) / 2.0
     return xp.concat([values[:, 1:2] - values[:, :1], inside, values[:, -1:] - values[:, -2:-1]], axis=-1)
@@ -99,6 +99,6 @@ def _orders(max_order: int, stride: int) -> range:
         raise ValueError(f"stride: expected 1 or more, got {stride}")
     if not 2 * stride < max_order <= HIGHEST_ORDER:
         raise ValueError(
-            f"max_order: expected more than 2 * stride = {2 * stride}, up to {HIGHEST_ORDER}, got {max_order}"
+            f"max_order: expected more than 2 * stride = {2 * stride} and at most {HIGHEST_ORDER}, got {max_order}"
         )
     return range(stride, max_order, stride)[:-1]

@@ -1,4 +1,4 @@
-"""The field of very many weights, array by array and in bounded memory."""
+"""The field of very many weights, which are added array by array in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from qipf.fields.binned import BinnedField, Measure
 BITS = 12  # of the mantissa: 4,096 bins per power of two
 DROPPED = 23 - BITS
 KEYS = 2 ** (9 + BITS)
-MOMENTS = 7  # kept of each bin: its count, and the sums of d .. d^6
-SPARSE = 16  # bins with at most this many weights keep the weights themselves
-KEPT = 2**20  # weights kept like that; if there are more, only emptier bins keep theirs
-CHUNK = 2**19  # weights handled at once
-LARGEST = 3.4e38  # what float32 can hold
+MOMENTS = 7  # per bin: the count and the sums of d, ..., d^6
+SPARSE = 16  # bins with at most this number of weights also store the weights
+KEPT = 2**20  # maximum number of stored weights; if it is exceeded, only sparser bins store theirs
+CHUNK = 2**19  # weights processed at once
+LARGEST = 3.4e38  # about the largest float32
 
 
 class TooNarrowError(ValueError):
@@ -30,34 +30,35 @@ class TooNarrowError(ValueError):
 
 
 class FieldSketch:
-    r"""A summary of weights that are added array by array, and that gives their field at any bandwidth.
+    r"""A summary of weights, added array by array, from which the field at any bandwidth can be computed.
 
     Weights are sorted into bins by the leading bits of their float32 representation, 4,096 per power of two. A bin
-    keeps the number of its weights and their first six moments; bins of few weights also keep the weights. All of this
-    is sums: arrays may come in any order and any pieces, and sketches can be merged. One pass serves the mean, the
-    standard deviation, the quartiles and the field at any bandwidth.
+    keeps the number of its weights and their first six moments; bins with few weights also store the weights. Arrays
+    can be added in any order and in any pieces, and sketches can be merged. One pass yields the mean, the standard
+    deviation, the quartiles and the field at any bandwidth.
 
-    A sketch takes at most 120 MiB, and usually a few: only the bins that occur are touched. Adding takes up to 90 MiB
-    of scratch memory.
+    A sketch uses at most 120 MiB, and usually a few MiB, because memory is used only for bins that occur. Adding
+    weights needs up to 90 MiB of scratch memory.
 
     Args:
-        bandwidth: The width of the kernels, in the units of the weights; or
-        factor: The width as a multiple of Silverman's, from quartiles with a relative error far below 1e-4.
-        origin: Subtracted from every weight. Bins are finest near it: give a typical value if the weights lie far from
-            zero compared with their spread.
+        bandwidth: The bandwidth of the kernels, in the units of the weights.
+        factor: Instead of `bandwidth`: a multiple of Silverman's bandwidth, computed from quartiles with a relative
+            error far below 1e-4.
+        origin: A number that is subtracted from every weight. Bins are narrowest near the origin: pass a typical weight
+            if the weights lie far from zero relative to their spread.
 
     Attributes:
-        count: The number of weights added so far.
-        minimum: The smallest weight so far.
-        maximum: The largest weight so far.
+        count: The number of weights.
+        minimum: The smallest weight.
+        maximum: The largest weight.
 
     Raises:
-        ValueError: Both a bandwidth and a factor are given, or one of them is not positive.
+        ValueError: Both a bandwidth and a factor are passed, or the one passed is not positive.
     """
 
     def __init__(self, bandwidth: float | None = None, factor: float | None = None, *, origin: float = 0.0) -> None:
         if bandwidth is not None and factor is not None:
-            raise ValueError("give either a bandwidth or a factor, not both (or neither, and choose in finish)")
+            raise ValueError("bandwidth, factor: expected at most one of them, got both")
         self.bandwidth: float | None = None if bandwidth is None else check_positive("bandwidth", bandwidth)
         self.factor: float | None = None if factor is None else check_positive("factor", factor)
         if not math.isfinite(origin):
@@ -80,7 +81,7 @@ class FieldSketch:
         """
         chunk = as_array(chunk, "chunk")
         counted = _pattern_counts(chunk) if self.origin == 0.0 else None
-        if counted is not None:  # 16-bit weights have only 65,536 different values
+        if counted is not None:  # 16-bit weights have at most 65,536 distinct values
             self._take(*counted)
             return self
         flat = chunk.reshape(-1)
@@ -97,9 +98,7 @@ class FieldSketch:
             return
         lowest, highest = float(values.min()), float(values.max())
         if max(abs(lowest - self.origin), abs(highest - self.origin)) >= LARGEST:
-            raise ValueError(
-                f"chunk: the sketch holds weights up to {LARGEST:g} in size, got larger ones; rescale them"
-            )
+            raise ValueError(f"chunk: expected weights of magnitude below {LARGEST:g}, got larger ones; rescale them")
         shifted = values if self.origin == 0.0 else values - self.origin
         key = _key_values(shifted.astype(np.float32, copy=False))
         offset = shifted - _key_centres(key)
@@ -117,7 +116,7 @@ class FieldSketch:
         self.count += int(counts.sum())
 
     def _keep(self, values: np.ndarray) -> None:
-        """Keep `values`, and of all weights kept so far only those whose bins still have few."""
+        """Store `values`, and discard all stored weights whose bins are no longer sparse."""
         kept = np.concatenate([self._few, values])
         counts = self._sums[0][_key_values((kept - self.origin).astype(np.float32))]
         kept, counts = kept[counts <= self._sparse], counts[counts <= self._sparse]
@@ -127,15 +126,15 @@ class FieldSketch:
         self._few = kept
 
     def merge(self, other: FieldSketch) -> Self:
-        """Add everything that another sketch has seen.
+        """Add all weights of another sketch.
 
         Raises:
-            ValueError: The other sketch has another bandwidth, factor or origin.
+            ValueError: The other sketch has a different bandwidth, factor or origin.
         """
         for name in ("bandwidth", "factor", "origin"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
-                raise ValueError(f"{name}: cannot merge sketches with {mine} and {theirs}; make both with the same one")
+                raise ValueError(f"{name}: expected the same value in both sketches, got {mine} and {theirs}")
         self._sums += other._sums
         self._sparse = min(self._sparse, other._sparse)
         self._keep(other._few)
@@ -147,7 +146,7 @@ class FieldSketch:
         """Merge the sketches of all processes of a torch.distributed group; every process gets the same result.
 
         Args:
-            group: The process group; None is the default one.
+            group: The process group; None selects the default group.
         """
         distributed = require("torch", extra="torch").distributed
         states: list[Any] = [None] * distributed.get_world_size(group)
@@ -166,33 +165,33 @@ class FieldSketch:
         standardise: bool = False,
         tolerance: float = 1e-10,
     ) -> BinnedField:
-        """Return the field of all weights so far; more can be added afterwards.
+        """Return the field of all weights added so far; more weights can be added afterwards.
 
         Args:
-            bandwidth: Replaces the one given to the sketch.
-            factor: Replaces the one given to the sketch.
+            bandwidth: Overrides the bandwidth or factor of the sketch.
+            factor: Overrides the bandwidth or factor of the sketch.
             standardise: Return the field of (w - mean) / std, which the paper's scores use.
-            tolerance: The relative error of the second derivative that the width of the bins may cause.
+            tolerance: The maximum relative error of the second derivative due to the width of the bins.
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
-            ValueError: No weights were added, or no bandwidth is known.
+            ValueError: No weights were added, or there is not exactly one of bandwidth and factor.
         """
         if bandwidth is None and factor is None:
             bandwidth, factor = self.bandwidth, self.factor
         if (bandwidth is None) == (factor is None):
-            raise ValueError("finish: give either a bandwidth or a factor, here or to the sketch")
+            raise ValueError("bandwidth, factor: expected exactly one of them, in finish() or for the sketch")
         mean = self.mean
         width = check_positive("factor", factor) * self.silverman() if bandwidth is None else bandwidth
         width = check_positive("bandwidth", width)
         positions, moments, farthest = self._entries()
         widest = farthest * 2.0 ** -(BITS + 1) / width
-        # Error of the second derivative by the moments that are not kept: He_9(z) / 7! times the next one.
+        # Error of the second derivative due to the omitted moments: He_9(z) / 7! times the next moment.
         truncation = 0.01 * widest**7
         if truncation > tolerance:
             raise TooNarrowError(
-                f"the bandwidth {width:g} is too small for this sketch (error {truncation:.1g}); use a larger one, "
-                "or an `origin` closer to the weights"
+                f"bandwidth: {width:g} is too small for this sketch (error {truncation:.1g}); use a larger bandwidth, "
+                "or an origin closer to the weights"
             )
         scale = (1.0 / width) ** np.arange(MOMENTS)
         lowest, highest = (self.minimum - mean) / width, (self.maximum - mean) / width
@@ -208,7 +207,7 @@ class FieldSketch:
 
     @property
     def std(self) -> float:
-        """The standard deviation of the weights (divisor n, as `numpy.std`)."""
+        """The standard deviation of the weights (divisor n, as in `numpy.std`)."""
         return math.sqrt(max(self._squares() / self.count, 0.0))
 
     def _squares(self) -> float:
@@ -218,7 +217,7 @@ class FieldSketch:
         return float((away**2 * sums[0] + 2 * away * sums[1] + sums[2]).sum())
 
     def quantile(self, probability: float | Sequence[float]) -> Any:
-        """Return a quantile of the weights, interpolated within a bin whose weights are not kept."""
+        """Return one or more quantiles of the weights, interpolated within bins that do not store their weights."""
         positions, moments, _ = self._entries()
         upper = np.cumsum(moments[0]) - 1
         lower = upper - moments[0] + 1
@@ -234,7 +233,7 @@ class FieldSketch:
         """Return Silverman's bandwidth of the weights; see `qipf.fields.silverman`."""
         if not self.minimum < self.maximum:
             raise ValueError(
-                "Silverman's rule needs two different weights, and all are equal; give a bandwidth yourself"
+                "weights: expected at least two distinct weights for Silverman's rule, got equal ones; pass a bandwidth"
             )
         std = math.sqrt(self._squares() / (self.count - 1))
         lower, upper = self.quantile([0.25, 0.75])
@@ -249,7 +248,7 @@ class FieldSketch:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
-        """Return the sketch whose `state()` this is."""
+        """Return the sketch that `state` describes."""
         numbers, keys, sums, few = (to_numpy(state[name]) for name in ("numbers", "keys", "sums", "few"))
         bandwidth, factor = (None if math.isnan(width) else float(width) for width in numbers[:2])
         self = cls(bandwidth, factor, origin=float(numbers[2]))
@@ -269,7 +268,7 @@ class FieldSketch:
     def _entries(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return ascending positions relative to the origin, their moments, and the largest |position| of a bin.
 
-        Entries are the bins of many weights and the weights that are kept themselves.
+        Entries are the bins that do not store their weights, and the stored weights.
         """
         centre, sums = self._bins(self._sparse)
         single = np.zeros((MOMENTS, self._few.size))
@@ -281,7 +280,7 @@ class FieldSketch:
 
 
 def _key_values(values: np.ndarray) -> np.ndarray:
-    """Return the bin of each float32: magnitude first and sign last, so that values of similar size have near keys."""
+    """Return the bin of each float32: magnitude first and sign last, so that keys of similar values are close."""
     bits = values.view(np.uint32)
     key = (bits >> (DROPPED - 1)) & np.uint32(0xFFFFFFFE & (KEYS - 1))
     key |= bits >> 31
@@ -296,7 +295,7 @@ def _key_centres(keys: np.ndarray) -> np.ndarray:
 
 
 def _pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the different values of a 16-bit array and how often each occurs, or None for wider types."""
+    """Return the distinct values of a 16-bit array and their counts, or None for wider types."""
     if compat.is_torch_array(chunk):
         import torch
 

@@ -1,4 +1,4 @@
-"""Metrics of an uncertainty: error detection, calibration and correlation."""
+"""Metrics of uncertainty scores: error detection, calibration and correlation."""
 
 from qipf.metrics.probabilistic import Brier, adaptive_ece, brier, ece, nll
 from qipf.metrics.ranking import (

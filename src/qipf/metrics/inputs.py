@@ -1,4 +1,4 @@
-"""Check the inputs of metrics, and tell when a metric has no value."""
+"""Validate the inputs of metrics, and explain why a metric is undefined."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from qipf.arrays import Array, to_numpy
 
 
 def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tuple[np.ndarray, np.ndarray]:
-    """Return scores as float64 and errors as bool (True = the prediction is wrong), both of shape (N,).
+    """Return float64 scores and boolean errors (True if the prediction is wrong), both of shape (N,).
 
     Raises:
-        ValueError: the lengths differ, a score is NaN or infinite, or `correct` is not all zeros and ones.
-        TypeError: the values are not real numbers.
+        ValueError: The lengths differ, a score is NaN or infinite, or `correct` contains values other than 0 and 1.
+        TypeError: The values are not real numbers.
     """
     scores = finite(uncertainty, name)
     flags = vector(correct, "correct")
     if len(flags) != len(scores):
-        raise ValueError(
-            f"{name} has {len(scores)} values and correct has {len(flags)}: expected one of each per prediction"
-        )
+        raise ValueError(f"{name}, correct: expected the same length, got {len(scores)} and {len(flags)}")
     if flags.dtype == np.bool_:
         return scores, ~flags
     bad = np.flatnonzero((flags != 0) & (flags != 1))
@@ -31,17 +29,15 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
 
 
 def probabilities(values: Array, rows: int) -> np.ndarray:
-    """Return probabilities of error as float64 in [0, 1], one for each of `rows` predictions."""
+    """Return float64 error probabilities in [0, 1], one for each of `rows` predictions."""
     result = finite(values, "probability")
     if len(result) != rows:
-        raise ValueError(
-            f"probability has {len(result)} values and uncertainty has {rows}: expected one of each per prediction"
-        )
+        raise ValueError(f"probability, uncertainty: expected the same length, got {len(result)} and {rows}")
     bad = np.flatnonzero((result < 0) | (result > 1))
     if bad.size:
         raise ValueError(
             f"probability: expected values from 0 to 1, got {result[bad[0]]} in row {bad[0]}; "
-            "qipf.ErrorProbability turns scores into probabilities"
+            "convert scores with qipf.ErrorProbability"
         )
     return result
 
@@ -65,7 +61,7 @@ def vector(values: Array, name: str) -> np.ndarray:
         array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     except Problem:
         raise
-    except ValueError:  # NumPy cannot make an array of an object that can be cut into parts, nor of uneven lists
+    except ValueError:  # NumPy cannot convert ragged lists and some sliceable objects
         raise TypeError(f"{name}: expected one number per prediction, got {type(values).__name__}") from None
     if array.ndim != 1:
         raise ValueError(f"{name}: expected one value per prediction, shape (N,), got {array.shape}")
@@ -77,24 +73,24 @@ def vector(values: Array, name: str) -> np.ndarray:
 
 
 def unit_range(scores: np.ndarray) -> np.ndarray | None:
-    """Return scores scaled to [0, 1] by their own minimum and maximum; None if all are equal."""
+    """Scale scores to [0, 1] by their minimum and maximum; return None if all are equal."""
     if scores.size == 0 or scores.min() == scores.max():
         return None
     if scores.max() / 2 - scores.min() / 2 > np.finfo(np.float64).max / 2:
         scores = scores / 2  # so that the difference of extreme floats does not overflow
-    above = scores - scores.min()  # before any division, whose rounding is large next to a small spread
+    above = scores - scores.min()  # subtract first: a division's rounding error could exceed a small spread
     return above / above.max()
 
 
 def why_undefined(metric: str, scores: np.ndarray, wrong: np.ndarray) -> str | None:
-    """Return the reason why `metric` has no value for these predictions, or None if it has one."""
+    """Return why `metric` is undefined for these predictions, or None if it is defined."""
     if scores.size == 0:
         return "there are no predictions"
     errors = int(wrong.sum())
     if metric in _NEEDS_ERRORS and errors == 0:
-        return "no prediction is wrong: there is nothing to detect"
+        return "no prediction is wrong, so there are no errors to detect"
     if metric in _NEEDS_CORRECT and errors == wrong.size:
-        return "every prediction is wrong: there is nothing to tell errors from"
+        return "every prediction is wrong, so there are no correct predictions to compare with"
     if (metric in _NEEDS_SPREAD or "_paper" in metric) and unit_range(scores) is None:
         return "all scores are equal"
     return None

@@ -1,6 +1,6 @@
-"""Metrics of a probability of error: calibration errors, Brier score, log loss.
+"""Metrics of error probabilities: calibration errors, Brier score, log loss.
 
-`probability` is always the probability that the prediction is wrong; the confidence is one minus it.
+`probability` is always the probability that the prediction is wrong; the confidence is 1 - `probability`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BINS = 15
 
 
 class Brier(NamedTuple):
-    """A Brier score and its parts: score = reliability - resolution + uncertainty, exactly."""
+    """A Brier score and its exact decomposition: score = reliability - resolution + uncertainty."""
 
     score: float
     reliability: float
@@ -27,10 +27,10 @@ class Brier(NamedTuple):
 
 
 class Calibration:
-    """Metrics of probabilities of error for rows of weights: how often each resample has a prediction.
+    """Calibration metrics of resamples, which are given as weights: how often each one contains each prediction.
 
     Args:
-        p: (N,) probabilities.
+        p: (N,) error probabilities.
         wrong: (N,), 1 for an error and 0 otherwise.
         bins: The number of bins.
     """
@@ -40,12 +40,12 @@ class Calibration:
         if self.order is not None:
             p, wrong = p[self.order], wrong[self.order]
         self.bins, self.gap, self.wrong, self.ties = bins, p - wrong, wrong, starts_of(p)
-        width = np.clip(np.ceil((1 - p) * bins), 1, bins)  # the number of the bin of the confidence
+        width = np.clip(np.ceil((1 - p) * bins), 1, bins)  # the bin number of the confidence, from 1
         self.widths = starts_of(width)
         self.losses = -np.log(np.maximum(np.where(wrong, p, 1 - p), np.finfo(np.float64).eps))
 
     def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """Return every metric (R,) of the weights (R, N), by a name in which {} stands for the version."""
+        """Return every metric, (R,), for weights (R, N), keyed by a name in which {} stands for the version."""
         weights = weights if self.order is None else weights[:, self.order]
         n, gaps = weights.sum(axis=1), grouped(weights * self.gap, self.widths)
         score, loss, rate = (weights @ values / n for values in (self.gap**2, self.losses, self.wrong))
@@ -70,9 +70,9 @@ class Calibration:
 
 
 def ece(probability: Array, correct: Array, bins: int = BINS) -> float:
-    """Return the expected calibration error (appendix D.1): sum_k |B_k| / N |acc(B_k) - conf(B_k)|, equal widths.
+    """Return the expected calibration error (appendix D.1): sum_k |B_k| / N |acc(B_k) - conf(B_k)|.
 
-    The K bins divide the confidence into (0, 1/K], ..., ((K-1)/K, 1]; a confidence of 0 belongs to the first.
+    The K bins divide the confidence into (0, 1/K], ..., ((K-1)/K, 1]; a confidence of 0 belongs to the first bin.
     """
     return _values(probability, correct, bins)["ece_{}"]
 
@@ -83,19 +83,20 @@ def adaptive_ece(probability: Array, correct: Array, bins: int = BINS) -> float:
 
 
 def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
-    """Return the Brier score, the mean of (p - wrong)^2, and its parts (appendix D.2, whose formula lacks the square).
+    """Return the Brier score, the mean of (p - wrong)^2 (appendix D.2 omits the square), and its decomposition.
 
-    Over the bins of `ece`, with the mean probability p_k and the error rate o_k of bin k, and the error rate o of all
-    predictions, reliability = sum n_k/N (p_k - o_k)^2 and uncertainty = o (1 - o). The classical resolution
-    sum n_k/N (o_k - o)^2 makes the sum exact only if all probabilities of a bin are equal. The resolution here adds the
-    terms within bins, twice their covariance minus the variance of p (Stephenson et al. 2008): the sum is always exact.
+    Bin k of `ece` has n_k predictions, the mean probability p_k and the error rate o_k; the overall error rate is o.
+    Then reliability = sum n_k/N (p_k - o_k)^2 and uncertainty = o (1 - o). With the classical resolution,
+    sum n_k/N (o_k - o)^2, the decomposition is exact only if all probabilities in a bin are equal. The resolution here
+    adds the terms within bins, twice the covariance of p and the errors minus the variance of p (Stephenson et al.
+    2008), so that the decomposition is always exact.
     """
     found = _values(probability, correct, bins)
     return Brier(*(found[f"brier_{{}}{part}"] for part in ("", "_reliability", "_resolution", "_uncertainty")))
 
 
 def nll(probability: Array, correct: Array) -> float:
-    """Return the mean negative log likelihood, with probabilities of at least 2.2e-16, so that it is finite."""
+    """Return the mean negative log likelihood; probabilities are clipped at 2.2e-16 to keep it finite."""
     return _values(probability, correct, BINS)["nll_{}"]
 
 

@@ -1,8 +1,8 @@
 """Metrics of error detection: do wrong predictions score higher than correct ones?
 
-An error is the event to detect ("positive"). Each function takes the scores and whether each prediction is correct, and
-returns NaN if the metric has no value (`evaluate` gives the reason). All metrics except the point-biserial correlation
-depend only on the order of the scores and their ties.
+An error is the event to detect ("positive"). Each function takes one score and one correctness flag per
+prediction, and returns NaN if the metric is undefined (`evaluate` reports the reason). All metrics except the
+point-biserial correlation depend only on the order of the scores and their ties.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from qipf.metrics.inputs import check, unit_range
 
 
 class Counts:
-    """Predictions and errors by distinct score in ascending order, (R, G), and in all, (R,).
+    """Numbers of predictions and errors per distinct score, in ascending order, (R, G), and in total, (R,).
 
     Args:
         scores: (N,), in ascending order.
         wrong: (N,), 1 for an error and 0 otherwise.
-        weights: (R, N), how often each resample has a prediction.
+        weights: (R, N), how often each resample contains each prediction.
     """
 
     def __init__(self, scores: np.ndarray, wrong: np.ndarray, weights: np.ndarray) -> None:
@@ -37,18 +37,18 @@ class Counts:
         self.found = self.total[:, None] - self.errors_before  # errors at or above each score
         self.flagged = self.n[:, None] - self.before
         self.precision = self.found / np.maximum(self.flagged, 1)
-        # factors of metrics that have no value without an error, without both kinds, or if all scores are equal
+        # 1, or NaN for metrics that require errors, both errors and correct predictions, or distinct scores
         self.some = np.where(self.total > 0, 1.0, np.nan)
         self.both = np.where(self.right > 0, self.some, np.nan)
         self.spread = np.where(self.size.max(axis=1) < self.n, 1.0, np.nan)
 
 
 FORMULAS: dict[str, Callable[[Counts], np.ndarray]] = {"accuracy": lambda c: 1 - c.rate}
-"""Every metric of a ranking as a function of counts."""
+"""Every ranking metric, as a function of `Counts`."""
 
 
 def _metric(formula: Callable[[Counts], np.ndarray]) -> Callable[[Array, Array], float]:
-    """Return a formula as a function of scores and whether each prediction is correct."""
+    """Register a formula, and return it as a function of scores and correctness flags."""
 
     def metric(uncertainty: Array, correct: Array) -> float:
         return _value(formula, uncertainty, correct)
@@ -72,31 +72,31 @@ def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
 
 @_metric
 def roc_auc(c: Counts) -> np.ndarray:
-    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), ties counted half."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), with ties as half."""
     pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
     return pairs / (c.total * c.right) * c.both
 
 
 @_metric
 def pr_auc(c: Counts) -> np.ndarray:
-    """Return the average precision, the sum of (R_i - R_(i-1)) P_i over thresholds: the area under precision-recall."""
+    """Return the average precision: the area under the precision-recall curve, sum_i (R_i - R_(i-1)) P_i."""
     return _dot(c.errors, c.precision) / c.total * c.some
 
 
 @_metric
 def pr_auc_trapezoid(c: Counts) -> np.ndarray:
-    """Return the authors' PR area: trapezoids over the curve without its end point (recall 0, precision 1).
+    """Return the area under the precision-recall curve as the authors compute it, with trapezoids.
 
-    It interpolates linearly, which is optimistic, and leaves out the area before the first threshold, which is
-    pessimistic. Use it only to compare with the published numbers.
+    Linear interpolation is optimistic; omitting the end point (recall 0, precision 1) is pessimistic. Use this metric
+    only to compare with the published numbers.
     """
-    drawn_above = c.through[:, :-1] < c.n[:, None]  # a score above all that were drawn is not a point of the curve
+    drawn_above = c.through[:, :-1] < c.n[:, None]  # scores above all drawn ones are not on the curve
     trapezoids = c.errors[:, :-1] * (c.precision[:, :-1] + c.precision[:, 1:]) / 2 * drawn_above
     return trapezoids.sum(axis=1) / c.total * c.some * c.spread
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
-    """Return the share of correct predictions flagged at the highest threshold that flags `tpr` of the errors."""
+    """Return the share of correct predictions flagged at the highest threshold that flags `tpr` of all errors."""
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
     return _value(lambda c: _fpr_at(c, tpr), uncertainty, correct)
@@ -115,10 +115,10 @@ FORMULAS["fpr_at_95_tpr"] = _fpr_at
 @_metric
 def point_biserial(c: Counts) -> np.ndarray:
     """Return the Pearson correlation of the score with the error indicator (appendix H)."""
-    scaled = unit_range(c.scores)  # the correlation stays the same, and rounding does not depend on the scale
+    scaled = unit_range(c.scores)  # keeps the correlation, and makes rounding independent of the scale
     if scaled is None:
         return c.spread
-    # The deviations of every resample are taken from its own mean: a difference of squares would cancel.
+    # Deviations are relative to the mean of each resample: a difference of squares would cancel.
     scaled = scaled - scaled.mean()
     away = scaled - (c.weights @ scaled / c.n)[:, None]
     product = _dot(c.weights * c.wrong, away) / c.n
@@ -128,7 +128,7 @@ def point_biserial(c: Counts) -> np.ndarray:
 
 @_metric
 def spearman(c: Counts) -> np.ndarray:
-    """Return the Spearman correlation of the score with the error indicator (appendix H), ties at their mean rank."""
+    """Return the Spearman correlation of the score with the error indicator (appendix H), using mean ranks for ties."""
     variance = _dot(c.size * c.middle, c.middle) / c.n - (c.n / 2) ** 2
     product = _dot(c.errors, c.middle) / c.n - c.rate * c.n / 2
     return product / np.sqrt(variance * c.rate * (1 - c.rate)) * c.both * c.spread
@@ -138,8 +138,8 @@ def spearman(c: Counts) -> np.ndarray:
 def aurc(c: Counts) -> np.ndarray:
     """Return the area under the risk-coverage curve (Geifman and El-Yaniv 2017).
 
-    The mean over k = 1, ..., N of the error rate among the k most certain predictions. A group of tied scores counts
-    with its expectation over all orders of the group. A random ranking gives the error rate.
+    This is the mean over k = 1, ..., N of the error rate among the k most certain predictions. Tied scores contribute
+    their expectation over all orders. The expected value for a random ranking is the error rate.
     """
     # sum over j = 1..m of (E + j e/m) / (M + j) = e + (E - M e/m) (H_(M+m) - H_M)
     steps = np.diff(_harmonic(c)[c.through.astype(np.int64)], axis=1, prepend=0.0)
@@ -149,7 +149,7 @@ def aurc(c: Counts) -> np.ndarray:
 
 @_metric
 def excess_aurc(c: Counts) -> np.ndarray:
-    """Return `aurc` minus that of a perfect ranking of the same predictions, so 0 is perfect."""
+    """Return `aurc` minus its value for a perfect ranking of the same predictions; 0 is perfect."""
     harmonic = _harmonic(c)
     late = harmonic[c.n.astype(np.int64)] - harmonic[c.right.astype(np.int64)]
     return FORMULAS["aurc"](c) - (c.total - c.right * late) / c.n
@@ -159,26 +159,26 @@ def excess_aurc(c: Counts) -> np.ndarray:
 def augrc(c: Counts) -> np.ndarray:
     """Return the area under the generalised risk-coverage curve (Traub et al. 2024).
 
-    The risk at coverage k / N is the number of accepted errors divided by N, not by k, integrated by trapezoids. It
-    equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, if ROC-AUC exists.
+    The risk at coverage k / N is the number of accepted errors divided by N, not by k. The area, computed with
+    trapezoids, equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 for the error rate p, if ROC-AUC is defined.
     """
     return _dot(c.size, c.errors_before + c.errors / 2) / c.n**2
 
 
 def accuracy_at(uncertainty: Array, correct: Array, coverage: float = 0.9) -> float:
-    """Return the accuracy of the most certain `coverage` of the predictions, averaged over the orders of tied ones."""
+    """Return the accuracy of the most certain share `coverage` of the predictions, averaged over the orders of ties."""
     return _value(lambda c: 1 - risk_of_surest(c, np.ceil(coverage * c.n - 1e-9)), uncertainty, correct)
 
 
 def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """Return coverages from 5 % to 100 % and the error rate at each, averaged over the orders of tied predictions."""
+    """Return coverages from 5 % to 100 % and the error rate at each coverage, averaged over the orders of ties."""
     counts = _counts(*check(uncertainty, correct))
     sizes = np.unique(np.ceil(np.linspace(0.05, 1, points) * counts.n - 1e-9))
     return sizes / counts.n, np.concatenate([risk_of_surest(counts, size) for size in sizes[:, None]])
 
 
 def risk_of_surest(c: Counts, count: np.ndarray) -> np.ndarray:
-    """Return the error rate of the `count` (R,) most certain predictions, at least one of them."""
+    """Return the error rate of the `count` (R,) most certain predictions; a count below 1 is treated as 1."""
     count = np.maximum(count, 1)
     at = np.arange(len(c.n)), (c.through < count[:, None]).sum(axis=1)
     return (c.errors_before[at] + (count - c.before[at]) * c.errors[at] / c.size[at]) / count
@@ -199,5 +199,5 @@ def starts_of(values: np.ndarray) -> np.ndarray:
 
 
 def grouped(weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return the sums of the columns from each start to the next."""
+    """Sum the columns from each start to the next."""
     return weights if len(starts) == weights.shape[1] else np.add.reduceat(weights, starts, axis=1)

@@ -1,7 +1,7 @@
-"""Every metric of a set of scores, with bootstrap intervals.
+"""Evaluate every metric of a set of scores, with bootstrap intervals.
 
-A resample of N predictions is a row of integer weights over the predictions. The predictions are sorted once; each
-metric is then a few cumulative sums over such rows, and no resample has to be sorted.
+A resample of N predictions is a row of N integer weights. The predictions are sorted only once: each metric is computed
+from cumulative sums over the weights, so resamples need no sorting.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from qipf.metrics.ranking import FORMULAS, Counts
 
 
 class Metric(NamedTuple):
-    """The title of a metric, and which direction is better; None if neither is."""
+    """The title of a metric, and the direction that is better (None if neither is)."""
 
     title: str
     better: Literal["higher", "lower"] | None
 
 
-_BLOCK = 2**18  # weights held at once: a few MB for each intermediate array
-_LONG = 2**24  # predictions drawn in about a second or more
+_BLOCK = 2**18  # weights in memory at once; a few MB per intermediate array
+_LONG = 2**24  # number of draws from which a progress bar is shown; takes about a second
 MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
-NO_PROBABILITY = "no probability of error was given"
+NO_PROBABILITY = "no error probabilities were passed"
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", "higher"),
@@ -65,27 +65,27 @@ def evaluate(
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure how well `uncertainty` finds the wrong predictions: every metric, with bootstrap 95 % intervals.
+    """Measure how well `uncertainty` detects wrong predictions: every metric, with 95 % bootstrap intervals.
 
-    Calibration comes in two versions. For `paper`, the score is scaled to [0, 1] by its minimum and maximum over these
-    predictions, and confidence is one minus it, as the paper seems to do; strictly, this is not a probability. For
-    `proper`, the probability of error is `probability`, from a calibrator fitted to clean held-out data
-    (`qipf.ErrorProbability`).
+    Calibration metrics come in two versions. The `paper` version scales the score to [0, 1] by its minimum and maximum
+    over these predictions, and treats the result as the error probability, as the paper seems to do; strictly, it is
+    not a probability. The `proper` version uses `probability`, which should come from a calibrator fitted to clean
+    held-out data (`qipf.ErrorProbability`).
 
     Args:
         uncertainty: One score per prediction; higher is less certain.
         correct: Whether each prediction is correct (booleans, or zeros and ones).
         probability: The probability that each prediction is wrong, for the `proper` metrics.
-        groups: The group of each prediction, (N,), if predictions depend on each other, as the pixels of an image do:
-            entire groups are resampled, and one group alone has no intervals.
-        bootstrap: The number of resamples; 0 for no intervals. None takes what a few seconds allow (`resamples_for`):
-            1,000 up to about 33,000 predictions, none above 335,000.
-        seed: Seed of the resamples.
+        groups: The group of each prediction, (N,), if predictions are dependent, such as the pixels of an image. Entire
+            groups are resampled; with a single group, there are no intervals.
+        bootstrap: The number of resamples; 0 disables intervals. By default, `resamples_for` selects a number that
+            takes a few seconds: 1,000 for up to 33,000 predictions, and 0 for more than about 335,000.
+        seed: The seed of the resamples.
         progress: Show a progress bar if resampling takes long.
 
     Returns:
-        "n", "errors", and for each name in `METRICS` its value and, with intervals, name + "_low" and name + "_high".
-        A metric without a value is NaN, and "reasons" gives the reason by name.
+        A dictionary with "n", "errors" and the value of every name in `METRICS`; with intervals, also name + "_low" and
+        name + "_high". Undefined metrics are NaN, and "reasons" maps their names to the reasons.
     """
     if bootstrap is not None:
         check_whole("bootstrap", bootstrap, 0)
@@ -115,16 +115,16 @@ def evaluate(
 
 
 def resamples_for(predictions: int) -> int:
-    """Return the default number of resamples of `evaluate`, so that the work does not grow with the predictions.
+    """Return the default number of resamples of `evaluate`, which bounds the work for any number of predictions.
 
-    At most 2^25 predictions are drawn in at most 1,000 resamples; if that leaves fewer than 100, the result is 0.
+    The limits are 1,000 resamples and 2^25 draws in total; the result is 0 if they allow fewer than 100 resamples.
     """
     count = min(MOST_RESAMPLES, MOST_DRAWN // max(1, predictions))
     return count if count >= LEAST_RESAMPLES else 0
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the middle 95 % of the resamples in which the metric has a value."""
+    """Return the middle 95 % of the resamples in which the metric is defined."""
     defined = values[~np.isnan(values)]
     if defined.size == 0:
         return float("nan"), float("nan")
@@ -135,16 +135,16 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 def measure(
     scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, resamples: Iterable[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return every metric of every resample, NaN if a resample leaves it undefined.
+    """Return every metric of every resample; NaN if it is undefined in a resample.
 
-    The scaling behind the `paper` metrics is that of the full set in every resample: like the calibrator behind the
-    `proper` metrics it is part of the score, and the bootstrap is known to fail for extremes.
+    For the `paper` metrics, every resample uses the scaling of the full set: like the calibrator of the `proper`
+    metrics, the scaling is part of the score, and the bootstrap fails for extremes.
 
     Args:
         scores: (N,), one or more, in ascending order.
         wrong: (N,) booleans.
-        probability: (N,) probabilities of error, or None.
-        resamples: Blocks of rows of weights, (R, N) each: how often a resample has each prediction.
+        probability: (N,) error probabilities, or None.
+        resamples: Blocks of weights, (R, N) each: how often each resample contains each prediction.
     """
     errors = wrong.astype(np.float64)
     versions = {"paper": unit_range(scores), "proper": probability}
@@ -165,9 +165,9 @@ def resample(
     scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, count: int, seed: int, *,
     groups: np.ndarray | None = None, progress: bool = False,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Return every metric of `count` resamples, behind a progress bar if they take long.
+    """Return every metric of `count` resamples, with a progress bar if they take long.
 
-    With `groups`, (N,) from 0 to G - 1, every resample has G of the groups with all their predictions.
+    With `groups`, (N,) integers from 0 to G - 1, every resample draws G groups with all their predictions.
     """
     n, order = len(scores), np.argsort(scores, kind="stable")
     p, groups = (x if x is None else x[order] for x in (probability, groups))
@@ -193,8 +193,8 @@ def resample_weights(n: int, count: int, seed: int, groups: np.ndarray | None = 
 
 
 def group_numbers(groups: Array, size: int) -> np.ndarray:
-    """Return the number of the group of each of `size` predictions, from 0 to G - 1, in the order of their names."""
+    """Return the group index of each of `size` predictions, from 0 to G - 1, in sorted order of the group names."""
     names = to_numpy(groups).ravel()
     if names.size != size:
-        raise ValueError(f"groups: expected {size} numbers, one per prediction, got {names.size}")
+        raise ValueError(f"groups: expected {size} values, one per prediction, got {names.size}")
     return np.unique(names, return_inverse=True)[1]

@@ -1,4 +1,4 @@
-"""Methods that use several passes: sampled class probabilities and their statistics."""
+"""Methods that sample class probabilities in several passes, and their statistics."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ METHODS: dict[str, type[Predictive]] = {
     method.name: method
     for method in (MCDropout, MCDropoutLastLayer, SVI, SVILastLayer, DeepEnsemble, SWAG, SGDIterates)
 }
-"""All methods by name."""
+"""All methods, keyed by name."""
 
 _KERAS_ADAM: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "constant", "weight_decay": 0.0, "augment": "none"}
 AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
@@ -21,7 +21,7 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
     "svi": {"start": "scratch", "convolution": False, "full_batch": True, "scale_kl": False, **_KERAS_ADAM},
     "svi-ll": {"start": "trunk", "batch_size": 10_000, "scale_kl": False, **_KERAS_ADAM},
 }
-"""Settings of the authors' public code by method name, if they differ from the paper. Without them, SVI
+"""Settings of the authors' public code that differ from the paper, keyed by method name. Without them, SVI
 and SVI-LL use the settings of Wen et al. 2018."""
 
 __all__ = [

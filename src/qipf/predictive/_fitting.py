@@ -15,11 +15,11 @@ from qipf.training import seeded, train
 if TYPE_CHECKING:
     from qipf.training.loop import Split
 
-EPOCHS = 20  # unless the method or the caller sets a number
+EPOCHS = 20  # by default
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """Derive a 63-bit seed for one purpose: unique for every path below `seed`, and the same on every machine."""
+    """Derive a 63-bit seed from `seed` and a path; different paths yield independent seeds on any machine."""
     text = repr((int(seed), *path)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
@@ -30,7 +30,7 @@ def normal(shape: torch.Size | tuple[int, ...], seed: int, device: torch.device)
 
 
 def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
-    """Return a network to train: a copy of the given one, or a new one with weights drawn from `seed`."""
+    """Return a network to train: a copy of the given network, or a new network with weights drawn from `seed`."""
     if isinstance(model_or_factory, nn.Module):
         net = copy.deepcopy(model_or_factory).to(device)
         if not any(parameter.requires_grad for parameter in net.parameters()):
@@ -39,7 +39,7 @@ def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, devi
     with seeded(derive(seed, "weights"), device):
         net = model_or_factory()
     if not isinstance(net, nn.Module):
-        raise TypeError(f"model_or_factory: the factory must build a torch module, it built a {type(net).__name__}")
+        raise TypeError(f"model_or_factory: expected a function that builds a torch module, got {type(net).__name__}")
     return net.to(device)
 
 

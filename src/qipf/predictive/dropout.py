@@ -1,4 +1,4 @@
-"""MC dropout: a trained network run several times with dropout enabled (Gal and Ghahramani 2016; appendix F.2)."""
+"""MC dropout: run a trained network several times with dropout enabled (Gal and Ghahramani 2016; appendix F.2)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class MCDropout(Predictive):
 
     p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass (see
     `masks.Masks`). The layers are inserted into a copy of any network (see `masks.places`). Dropout that the network
-    already has is also enabled: modules, functions and the attention weights of `torch.nn.MultiheadAttention`. A module
-    that calls `scaled_dot_product_attention` itself keeps its attention weights, with a warning. Batch-norm and
-    all other layers run in evaluation mode.
+    already has is also enabled: modules, functions and the attention weights of `torch.nn.MultiheadAttention`. In
+    modules that call `scaled_dot_product_attention` themselves, attention dropout stays disabled, with a warning.
+    Batch-norm and all other layers run in evaluation mode.
     """
 
     name: ClassVar[str] = "mc-dropout"
@@ -67,12 +67,12 @@ class MCDropout(Predictive):
         if unknown:
             shown = ", ".join(map(repr, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
             warnings.warn(
-                f"{self.name}: the attention dropout of {len(unknown)} modules ({shown}) stays off, since they give "
-                "its rate in training only; nn.MultiheadAttention, or a Dropout on the attention weights, would be on",
+                f"{self.name}: attention dropout stays disabled in {shown}, because its rate is only visible during "
+                "training; use nn.MultiheadAttention or a Dropout module instead",
                 stacklevel=4,
             )
         if not found and not any(step.kind in ("dropout", "attention dropout") for step in steps):
-            raise ValueError("the network has no layer to put dropout before or after, and no dropout of its own")
+            raise ValueError("model_or_factory: expected a network with dropout, or with layers to add dropout to")
         return found
 
     def _network(self, k: int, seed: int) -> Network:
@@ -97,9 +97,9 @@ class MCDropout(Predictive):
 class MCDropoutLastLayer(MCDropout):
     """One dropout layer, before one of the last two dense layers; the network's own dropout stays disabled.
 
-    The paper puts it before the last dense layer (appendix F.2), as in the original method (Riquelme et al.
-    2018); everything before that layer is then computed once for all passes. The authors' code puts it on the output
-    of LeNet's first dense layer, that is, before the second-to-last one.
+    In the paper (appendix F.2) and in the original method (Riquelme et al. 2018), it precedes the last dense layer; all
+    earlier layers are then computed once for all passes. In the authors' code, it follows LeNet's first dense layer,
+    that is, it precedes the second-to-last dense layer.
     """
 
     name: ClassVar[str] = "mc-dropout-ll"
@@ -117,9 +117,9 @@ class MCDropoutLastLayer(MCDropout):
         Args:
             rate: The dropout rate; the paper uses 0.2 for every network.
             passes: Number of passes.
-            before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting, and falls back
-                to the last one if there is no other or if the other reads the raw input; "last" is the setting of the
-                original method.
+            before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting; it falls back
+                to the last dense layer if there is only one, or if the second-to-last reads the raw input. "last" is
+                the setting of the original method.
             training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
                 without the dropout layer.
         """
@@ -132,7 +132,7 @@ class MCDropoutLastLayer(MCDropout):
         layers = [step for step in trace(net, self._example) if step.kind in ("dense", "convolution")]
         dense = [place for place, step in enumerate(layers) if step.kind == "dense"]
         if not dense:
-            raise ValueError("the network has no dense layer (torch.nn.Linear) to put dropout in front of")
+            raise ValueError("model_or_factory: expected a network with a dense layer (torch.nn.Linear), got none")
         second = self.before == "second-to-last" and len(dense) > 1 and dense[-2] > 0
         return [masks.Place(layers[dense[-2 if second else -1]].name, "input")]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Snapshots(Predictive):
-    """Base class whose pass k is network k of `_kept`, so that passes do not depend on the seed of `sample`."""
+    """Base class for methods whose pass k is network k of `_kept`, regardless of the seed of `sample`."""
 
     stored_as: ClassVar[str]
     """The name of the networks in the state and in messages."""
@@ -27,7 +27,7 @@ class Snapshots(Predictive):
     def _passes(self, n: int | None) -> int:
         n = super()._passes(n)
         if n > len(self._kept):
-            raise ValueError(f"n: {n} passes were asked for, but there are {len(self._kept)} {self.stored_as}")
+            raise ValueError(f"n: expected at most one pass for each of {len(self._kept)} {self.stored_as}, got {n}")
         return n
 
     def _network(self, k: int, seed: int) -> Network:
@@ -45,7 +45,7 @@ class Snapshots(Predictive):
             stacked[name] = state[f"{self.stored_as}.{name}"].to(own.device)
             found, expected = tuple(stacked[name].shape[1:]), tuple(own.shape)
             if found != expected:
-                raise ValueError(f"state: {name} has shape {found}, expected {expected}")
+                raise ValueError(f"state: expected shape {expected} for {name!r}, got {found}")
         count = len(next(iter(stacked.values())))
         self._kept = [{name: values[k] for name, values in stacked.items()} for k in range(count)]
         return net
@@ -62,7 +62,7 @@ class DeepEnsemble(Snapshots):
 
         Args:
             members: Number of networks, and of passes.
-            training: Settings of `qipf.training.train`. The member's index is appended to the name of a checkpoint.
+            training: Settings of `qipf.training.train`. The member's index is appended to the checkpoint name.
         """
         check_whole("members", members, 1)
         self.passes, self.training = members, training
@@ -72,8 +72,8 @@ class DeepEnsemble(Snapshots):
     ) -> nn.Module:
         if isinstance(model_or_factory, nn.Module):
             raise TypeError(
-                "model_or_factory: an ensemble needs a function that builds a new network with other initial weights "
-                "each time, got a network; pass lambda: YourNetwork(...)"
+                "model_or_factory: expected a function that builds a new network with random initial weights, "
+                "got a network; pass lambda: YourNetwork(...)"
             )
         checkpoint = self.training.get("checkpoint")
         nets = []

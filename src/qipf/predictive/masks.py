@@ -15,7 +15,7 @@ from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend
 from qipf.runners.recorder import untouched
 from qipf.training import device_of
 
-_ALPHA = -1.7580993408473766  # the value at which SELU saturates, which alpha dropout uses in place of dropped ones
+_ALPHA = -1.7580993408473766  # the saturation value of SELU, with which alpha dropout replaces dropped values
 
 
 class Place(NamedTuple):
@@ -51,7 +51,7 @@ def places(steps: list[Step]) -> list[Place]:
 
 @contextmanager
 def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Apply `drop` at the given positions inside the block; the network is unchanged afterwards."""
+    """Apply `drop` at the given positions inside the `with` block; the network is unchanged afterwards."""
 
     def on_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (drop(inputs[0]), *inputs[1:])
@@ -83,12 +83,11 @@ class Masks(torch.overrides.TorchFunctionMode):
     """Enable every dropout of a forward pass, with masks that depend on a seed.
 
     Dropout may be a module, a function, or attention dropout in `torch.nn.MultiheadAttention`. Modules that call
-    `scaled_dot_product_attention` themselves reveal their rate only in training, and are not changed.
+    `scaled_dot_product_attention` themselves reveal their rate only during training, and stay unchanged.
 
-    The i-th dropout of a pass has one mask, drawn for one example and shared by all: a pass is one network
-    drawn at random, and its output for an input does not depend on the rest of the batch. For each input,
-    the passes have the same distribution as if every input had its own masks. Batch-norm and all other layers stay
-    in their current mode.
+    The i-th dropout of a pass has one mask, which all examples share: a pass is one randomly drawn network, and its
+    output for an input does not depend on the rest of the batch. For each input, the passes have the same distribution
+    as with separate masks per input. Batch-norm and all other layers stay in their current mode.
     """
 
     def __init__(self, seed: int, shapes: Sequence[torch.Size], *, rate: float | None, own: bool = True) -> None:
@@ -97,7 +96,7 @@ class Masks(torch.overrides.TorchFunctionMode):
         Args:
             seed: The seed of the masks.
             shapes: The result of `shapes_of_one`. A tensor that does not match gets a mask of its full shape.
-            rate: Replaces the network's own rates unless it is None.
+            rate: Overrides the network's own rates unless it is None.
             own: Also enable the network's own dropout.
         """
         super().__init__()

@@ -54,12 +54,12 @@ class Predictive(ABC):
         Args:
             model_or_factory: A network, or a function without arguments that builds a new one.
             data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.training.loop.as_split`).
-                Integer targets are classes, floating-point targets belong to a regression.
+                Integer targets are classes; floating-point targets are regression targets.
             seed: The random seed of the fit.
-            device: The device to train on; by default that of the network or, for a factory, of the data.
+            device: The device to train on; by default the device of the network or, for a factory, of the data.
             progress: Show a progress bar.
         """
-        self._net = None  # a failed fit must not leave a partly replaced one
+        self._net = None  # a failed fit must not leave a partly replaced network
         if not isinstance(model_or_factory, nn.Module) and not callable(model_or_factory):
             raise TypeError(
                 "model_or_factory: expected a torch module or a function that builds one, "
@@ -102,16 +102,16 @@ class Predictive(ABC):
     ) -> Summary:
         """Compute the statistics of `Summary` over n passes, with one pass in memory at a time.
 
-        They equal those of `sample(x, n)`, but that array is never stored: in addition to the result and the network's
-        activations for `batch_size` inputs, at most `memory` bytes are used, regardless of the number of passes.
+        They equal the statistics of `sample(x, n)`, whose array is never stored: in addition to the result and the
+        network's activations for `batch_size` inputs, at most `memory` bytes are used for any number of passes.
 
         Args:
             x: Inputs, first axis N.
-            n: Number of passes; by default that of the method.
+            n: Number of passes; by default the method's `passes`.
             seed: Seed of the passes.
-            batch_size: Inputs per forward pass; it does not change the result.
-            base_classes: The classes (N,) that the base network predicts, for the statistics of that class.
-            memory: Bound on the running sums (and on the features of last-layer methods), in bytes.
+            batch_size: Inputs per forward pass; does not affect the result.
+            base_classes: The classes (N,) that the base network predicts, for the statistics of the base class.
+            memory: Limit in bytes for the running sums and the features of last-layer methods.
             progress: Show a progress bar.
         """
         net, n = self._ready(), self._passes(n)
@@ -164,11 +164,11 @@ class Predictive(ABC):
             model_or_factory: A network of the same architecture or a factory for it; its weights do not matter.
             state: The result of `state()`.
             data: The training data, for methods that need it again (SWAG with batch-norm).
-            device: The device to predict on; by default that of the network, or the CPU for a factory.
+            device: The device to predict on; by default the device of the network, or the CPU for a factory.
         """
         self._net = None
         if missing := {"example", "classes"} - set(state):
-            raise ValueError(f"state: {sorted(missing)} missing; expected what state() of {self.name} returned")
+            raise ValueError(f"state: expected the state() of {self.name}, got a mapping without {sorted(missing)}")
         own = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else torch.device("cpu")
         net = build(model_or_factory, 0, own if device is None else torch.device(device)).eval()
         known = None if data is None else as_split(data)
@@ -179,7 +179,7 @@ class Predictive(ABC):
             self._prepare(net)
             self._net = net.requires_grad_(False)
         except (KeyError, RuntimeError) as error:
-            raise ValueError(f"state: does not fit {self.name} and this network: {error}") from None
+            raise ValueError(f"state: does not fit {self.name} with this network: {error}") from None
         return self
 
     @abstractmethod
@@ -197,7 +197,7 @@ class Predictive(ABC):
         del net
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor | None:
-        """Return minus the largest logit of one pass (N,), for methods whose authors use it as the score."""
+        """Return minus the largest logit of one pass (N,), for methods whose authors use it as their score."""
         del net, x, seed
         return None
 
@@ -252,12 +252,12 @@ class Predictive(ABC):
         # float64: two running moments, their temporaries and the pass itself; then the features of a last-layer method
         row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk is not None else 0)
         if memory < row:
-            raise ValueError(f"memory: {memory} bytes do not hold one input; expected at least {row}")
+            raise ValueError(f"memory: expected at least {row} bytes, the size of one input, got {memory}")
         return memory // row
 
 
 def batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """Yield (index of the first input, inputs on `device`); one empty batch if there are no inputs."""
+    """Yield (index of the first input, inputs on `device`); an empty batch if there are no inputs."""
     check_whole("batch_size", batch_size, 1)
     for start in range(0, max(len(x), 1), batch_size):
         yield start, x[start : start + batch_size].to(device)

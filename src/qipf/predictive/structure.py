@@ -19,7 +19,7 @@ from qipf.training import device_of
 ATTENTION: Any = functional.multi_head_attention_forward
 """The function that `torch.nn.MultiheadAttention` calls."""
 FUSED: Any = functional.scaled_dot_product_attention
-"""The function that user-defined modules call: only they know the rate, and outside training they pass 0."""
+"""The function that user-defined modules call. Only the modules know the rate: outside training they pass 0."""
 
 _SIGNATURE = inspect.signature(ATTENTION)
 _EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
@@ -33,7 +33,7 @@ class Step:
 
     Attributes:
         kind: The event. "attention dropout" belongs to `torch.nn.MultiheadAttention`, "unknown dropout" to
-            a module that calls fused attention itself, which reveals its rate only in training.
+            a module that calls fused attention itself, which reveals its rate only during training.
         name: The name of the module (empty for dropout, which may be a function).
         reduced: For a convolution, True if its input is smaller than the output of the previous convolution, which
             means that pooling ended a convolutional block.
@@ -82,7 +82,7 @@ DROPOUT_FUNCTIONS: dict[Any, str] = {
     torch.alpha_dropout: "alpha",
     torch.feature_alpha_dropout: "channel alpha",
 }
-"""Functions that apply dropout, with what they drop; torch.nn modules call these."""
+"""Functions that apply dropout, called by torch.nn modules, mapped to the units that they drop."""
 
 
 class _Recorder(torch.overrides.TorchFunctionMode):
@@ -192,7 +192,7 @@ def fused_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
 
 
 class _Found(Exception):
-    """Carries the input of the head out of a forward pass that can stop there."""
+    """Stop a forward pass at the head, whose input the exception carries."""
 
     def __init__(self, features: Tensor) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ def trunk_of(network: nn.Module, head: nn.Module, example: Tensor) -> Callable[[
             return found.features
         finally:
             handle.remove()
-        raise RuntimeError("the layer to split at did not run")
+        raise RuntimeError("the head did not run")
 
     with torch.no_grad():
         x = example.to(device_of(network))

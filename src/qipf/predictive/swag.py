@@ -43,7 +43,7 @@ class SGDIterates(Snapshots):
             sgd_rate: The constant learning rate of SGD.
             training: The training recipe, as settings of `qipf.training.train`. SGD uses its
                 batch size, augmentation, loss and weight decay (translated by `sgd_decay`); if `fit` is
-                given a factory, the network is first trained with it.
+                given a factory, the network is first trained with this recipe.
         """
         check_whole("iterates", iterates, 2)
         check_whole("every", 1 if every is None else every, 1)
@@ -89,10 +89,10 @@ class SWAG(SGDIterates):
 
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
-    so that the covariance is scale (diag v + D^T D / (K - 1)): with scale 1/2 the variances are those of the iterates.
-    z2 is one vector for the whole network, because the low-rank part couples the layers. Deviations are
+    so that the covariance is scale (diag v + D^T D / (K - 1)): with scale 1/2, the variances equal those of the
+    iterates. z2 is one vector for the whole network, because the low-rank part couples the layers. Deviations are
     relative to the final mean and not, as in the paper, to the running mean, which is biased for small T.
-    Batch-norm statistics are computed on the training inputs for every draw.
+    Batch-norm statistics are recomputed on the training inputs for every draw.
     """
 
     name: ClassVar[str] = "swag"
@@ -105,7 +105,7 @@ class SWAG(SGDIterates):
         Args:
             passes: Number of passes.
             iterates: Number of iterates used for the moments.
-            rank: Number of last iterates that form the low-rank part.
+            rank: Number of final iterates that form the low-rank part.
             scale: Scale factor of the covariance.
             settings: Settings of `SGDIterates`.
         """
@@ -164,7 +164,7 @@ class SWAG(SGDIterates):
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
         net = Predictive._load_state(self, net, state, data)
         if batch_norms(net) and data is None:
-            raise ValueError("data: a network with batch-norm needs the training data again; pass data=")
+            raise ValueError("data: expected the training data, which batch-norm needs again, got None; pass data=")
         self._inputs = data.inputs if data is not None and batch_norms(net) else None
         names = ("mean", "variance", "deviations")
         self._gaussian = {name: state[name].to(self._example.device) for name in names}
@@ -172,7 +172,7 @@ class SWAG(SGDIterates):
 
 
 def batch_norms(net: nn.Module) -> dict[str, Any]:
-    """Return the layers that keep batch-norm statistics, by name."""
+    """Return the layers with running batch-norm statistics, keyed by name."""
     named = net.named_modules()
     return {name: module for name, module in named if isinstance(module, _BatchNorm) and module.track_running_stats}
 
@@ -209,7 +209,7 @@ def sgd_decay(options: Mapping[str, Any], sgd_rate: float) -> float:
     AdamW at the rate r(t) shrinks weights by the fraction r(t) * decay per step, SGD with momentum by the fraction
     sgd_rate * L2 / (1 - momentum). The returned factor matches SGD's fraction to the mean of AdamW's over its schedule:
     a peak rate of 5e-3 and a decay of 0.02 become 5e-4 at an SGD rate of 0.01, which is the factor of Maddox et al.
-    2019. An L2 factor of 0.02 would be 40 times stronger. A recipe that uses SGD itself keeps its factor.
+    2019. An L2 factor of 0.02 would be 40 times stronger. The factor of a recipe that itself uses SGD is unchanged.
     """
     decay = options.get("weight_decay", 0.0)
     if options.get("optimizer", "adam") == "sgd":

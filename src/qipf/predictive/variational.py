@@ -30,7 +30,7 @@ class SVI(Predictive):
         -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q,
 
     with the optimiser of `qipf.training.train`, whose weight decay does not apply to random weights. Classes have a
-    categorical likelihood; regression has N(f(x), noise^2). One pass draws one set of weights from q for all inputs:
+    categorical likelihood; regression uses N(f(x), noise^2). One pass draws one set of weights from q for all inputs:
     for each input, this has the same distribution as Flipout, at half the cost.
 
     These are the settings of the original method (Wen et al. 2018). The authors of the QIPF paper use full batches,
@@ -61,10 +61,10 @@ class SVI(Predictive):
             epochs: Number of epochs; the paper uses 100.
             prior_std: Standard deviation of the weights' prior N(0, prior_std^2).
             initial_std: Initial standard deviations of the weights.
-            noise: Standard deviation of the targets of a regression.
-            start: The initial weights: "scratch", new weights, for which `fit` needs a factory; "base", the
-                weights of a trained network, which is passed to `fit`; "trunk", the same except that the means of the
-                random layers are drawn from N(0, 0.1^2). None accepts either a factory or a network.
+            noise: Standard deviation of regression targets.
+            start: The initial weights: "scratch" uses new weights, for which `fit` needs a factory; "base" uses the
+                weights of a trained network passed to `fit`; "trunk" does the same, but draws the means of the random
+                layers from N(0, 0.1^2). None accepts a factory or a network.
             scale_kl: Divide the KL term by the number of examples N, as in the bound; False is the authors' setting.
             full_batch: Use all examples in every step, which is the authors' setting.
             convolution: Make the last convolution random, as in the paper; the authors' code does not.
@@ -89,7 +89,7 @@ class SVI(Predictive):
         """Replace layers with Flipout layers, with means drawn from `seed` unless it is None."""
         names = self._layers(net)
         if not names:
-            raise ValueError("the network has no dense layer and no convolution to give random weights")
+            raise ValueError("model_or_factory: expected a network with a dense layer or a convolution, got neither")
         for name in names:
             layer: Any = net.get_submodule(name)
             if seed is not None:
@@ -109,7 +109,7 @@ class SVI(Predictive):
         given = "scratch" if not isinstance(model_or_factory, nn.Module) else "base"
         if self.start is not None and (self.start == "scratch") != (given == "scratch"):
             wanted = "a function that builds a new network" if self.start == "scratch" else "a trained network"
-            raise TypeError(f"model_or_factory: start={self.start!r} needs {wanted}; pass one, or change start")
+            raise TypeError(f"model_or_factory: start={self.start!r} needs {wanted}; pass one or change start")
         scale = len(data.inputs) if self.scale_kl else 1
         options = self.training | ({"batch_size": len(data.inputs)} if self.full_batch else {})
 
@@ -125,7 +125,7 @@ class SVI(Predictive):
         return train_own(net, data, seed=seed, progress=progress, options={**options, "loss": loss})
 
     def kl(self, net: nn.Module | None = None) -> Tensor:
-        """Compute the KL divergence of the weights' distribution from their prior, summed over all weights."""
+        """Compute the KL divergence of the weight distribution from the prior, summed over all weights."""
         return torch.stack([layer.kl(self.prior_std) for layer in _random(net or self._ready()).values()]).sum()
 
     def _network(self, k: int, seed: int) -> Network:
@@ -148,7 +148,7 @@ class SVI(Predictive):
         return net(x)
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor:
-        """Run one Flipout pass in batches of a fixed size; a single binary logit counts by its absolute value."""
+        """Run one Flipout pass in batches of a fixed size; of a single binary logit, use the absolute value."""
         layers, found = _random(net).values(), []
         try:
             for start, batch in batches(x, _FLIPOUT_BATCH, device_of(net)):
@@ -234,7 +234,7 @@ class Flipout(nn.Module):
         return functional.softplus(self.rho)
 
     def kl(self, prior_std: float) -> Tensor:
-        """KL(q || N(0, prior_std^2)) = sum log(prior / std) + (std^2 + mean^2) / (2 prior^2) - 1/2."""
+        """Return KL(q || N(0, prior_std^2)) = sum log(prior / std) + (std^2 + mean^2) / (2 prior^2) - 1/2."""
         ratio = self.std / prior_std
         return (0.5 * (ratio**2 + (self.layer.weight / prior_std) ** 2 - 1) - ratio.log()).sum()
 
