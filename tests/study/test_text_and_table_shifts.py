@@ -132,8 +132,8 @@ def test_mistakes_are_named() -> None:
         (lambda: table.apply(IDS, "swapped-values", 1), TypeError, "floating-point numbers .* got int64"),
         (lambda: text.apply(ROWS, "typos", 1), TypeError, "token ids .* got float32"),
         (lambda: text.apply(IDS[0], "typos", 1), ValueError, r"\(N, T\), got shape \(30,\)"),
-        (lambda: text.shift_texts(SENTENCE, "typos", 1), TypeError, "a single one"),
-        (lambda: text.shift_texts([1], "typos", 1), TypeError, "got int in place 0"),  # pyright: ignore[reportArgumentType]
+        (lambda: text.shift_texts(SENTENCE, "typos", 1), TypeError, "a single string"),
+        (lambda: text.shift_texts([1], "typos", 1), TypeError, "got int at index 0"),  # pyright: ignore[reportArgumentType]
         (lambda: text.shift_texts([], "shouting", 1), ValueError, "choose one of typos"),
     ]
     for call, kind, words in cases:

@@ -165,7 +165,7 @@ def test_tasks_that_wait_for_each_other_are_an_error_not_a_hang(tmp_path):
     one = cell(1.0, task="a")
     two = cell(2.0, [one], task="b")
     three = cell(3.0, [two], task="a")
-    with pytest.raises(RuntimeError, match="wait"):
+    with pytest.raises(RuntimeError, match="depend on each other"):
         run([three], Store(tmp_path / "s", create=True), Serial())
 
 

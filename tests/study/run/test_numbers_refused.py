@@ -38,7 +38,7 @@ HOSTILE = {
                           "nothing but 0 and 1"),
     "one part of classes": ({"y_train": lambda y: (y > 0) * 1.0}, {}, "table.npz, y_train: expected the targets of"),
     "fewer targets": ({"y_test": lambda y: y[:-1]}, {}, "expected the same number of both"),
-    "more columns in one part": ({"y_train": lambda y: np.stack([y, y], 1)}, {}, "targets of one shape in all parts"),
+    "more columns in one part": ({"y_train": lambda y: np.stack([y, y], 1)}, {}, "same shapes of inputs and targets"),
     "two targets for one output": (
         {f"y_{part}": lambda y: np.stack([y, y], 1) for part in ("train", "held_out", "test")}, {"shifted": {}},
         "predicts 2 numbers per input, got 1",

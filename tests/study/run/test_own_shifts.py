@@ -118,8 +118,8 @@ def test_built_in_shifts_of_tokens_are_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shifted", "words"),
     [
-        ({"rotation": "a.npz"}, "shifted.rotation: this name has another meaning"),
-        ({"ood:x": "a.npz"}, "another meaning"),
+        ({"rotation": "a.npz"}, "shifted.rotation: this name is reserved"),
+        ({"ood:x": "a.npz"}, "reserved"),
         ({"later": []}, "expected a list of length >= 1"),
         ({"later": "a.csv"}, r"expected \.npz files"),
         ({"later": "missing.npz"}, "there is no file"),

@@ -164,7 +164,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     "pixels, another class": (
         "pixels", lambda a: {**a, "y": changed(a["y"], (4, 2, 5), 3)}, "from 0 to 2.*got 3 at row 2, column 5"
     ),
-    "pixels, no labels": ("pixels", lambda a: {"x": a["x"]}, "expected x and y.*it has x"),
+    "pixels, no labels": ("pixels", lambda a: {"x": a["x"]}, "expected x and y.*got x"),
     "pixels, nothing counts": ("pixels", lambda a: {**a, "y": np.full_like(a["y"], 255)}, "at least one label"),
     "pixels, not a number": (
         "pixels", lambda a: {**a, "x": np.where(np.arange(7) == 3, np.nan, a["x"])}, "NaN or infinite values"

@@ -135,11 +135,10 @@ def test_resuming_with_other_code_is_said_once_and_in_the_report(tmp_path, monke
     report, _ = runs.run_plan(wider, store, engine="serial", device="cpu", quiet=True)
     assert report.complete
     errors = capfd.readouterr().err
-    words = (
-        f"{cells} cells were made by other code than the last run's (source feedfeedfeedfeed): {cells} by source {ours}"
-    )
+    words = f"{cells} cells were computed by different code from that of the last run (source feedfeedfeedfeed): "
+    words += f"{cells} by source {ours}"
     assert errors.count("\n") == 1
-    assert errors.startswith(f"note: {words}; they are kept as they are")
+    assert errors.startswith(f"note: {words}; these cells may not be comparable")
     assert "start an empty store" in errors
     assert before.splitlines()[1] in (store / "table.csv").read_bytes().splitlines()
     assert [note for note in open_source(store).notes if words in note]
@@ -158,9 +157,9 @@ def test_cells_without_a_source_are_of_an_unknown_version(tmp_path, capfd):
     environment = json.loads((store / "environment.json").read_text())
     del environment["source"], environment["other_sources"]
     Store(store).documents.write("environment.json", json.dumps(environment))
-    assert not [note for note in open_source(store).notes if "other code" in note]  # nothing is known to be mixed
+    assert not [note for note in open_source(store).notes if "different code" in note]  # nothing is known to be mixed
     runs.run_plan(plan, store, engine="serial", device="cpu", quiet=True)
-    assert "by an unknown version; they are kept" in capfd.readouterr().err
+    assert "by an unknown version; " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("others", [None, [], 3, "all", {}])

@@ -1,1 +1,1 @@
-"""Run a study: its cells, the store of their results, and the executors."""
+"""Run a study: its cells, the store that keeps their results, and the executors."""

@@ -1,7 +1,8 @@
-"""The cells of a study: train or load a network, fit a method, predict and score under a shift, and take the time.
+"""The cells of a study: train or load a network, fit a method, predict and score under a shift, and measure the time.
 
-A model with several predictions per input is stored as right or wrong: every label is 0, a right prediction is 0 and a
-wrong one 1. `groups` holds the input of each, because predictions for one input depend on each other.
+If a model makes several predictions per input, only their correctness is stored: every label is 0, a correct prediction
+is 0 and a wrong one is 1. `groups` contains the input of each prediction, because predictions for the same input are
+not independent.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ from qipf.tasks.task import Task
 from qipf.training.loop import Split
 
 BATCH_NORM_INPUTS = 10000
-"""Training inputs for the batch-norm statistics of SWAG, computed again for every draw."""
+"""Number of training inputs for the batch-norm statistics of SWAG, which are computed for every draw."""
 SOME = {True: 500, False: 64}
-"""Inputs that show that a model works, by whether it makes one prediction per input."""
+"""Number of inputs on which a model is tried; the key is True if it makes one prediction per input."""
 SEEN = 0.5
-"""A model whose error on x_train is below this share of its test error was probably trained on x_train."""
+"""A model whose error on x_train is less than this fraction of its test error was probably trained on x_train."""
 MOST = 10_000
-"""Tokens or pixels of one set that are scored, a random sample."""
+"""Maximum number of tokens or pixels scored per set, drawn at random."""
 
 _CACHE: dict[str, OrderedDict[Any, Any]] = {}
 _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
 
 
 def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return `make()`, cached with a few others of its kind; the kind is the first part of the key."""
+    """Return the cached result of `make()`; the cache keeps a few results for each kind (the first part of the key)."""
     kept = _CACHE.setdefault(key[0], OrderedDict())
     if key not in kept:
         while len(kept) >= _LARGEST[key[0]]:
-            kept.popitem(last=False)  # before making the next: memory need not hold both
+            kept.popitem(last=False)  # before the next is made, so that both need not fit in memory
         kept[key] = make()
     kept.move_to_end(key)
     return kept[key]
@@ -67,7 +68,7 @@ def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
 
 
 def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Train one network. A kill costs at most one epoch."""
+    """Train one network; on the CPU, a killed process loses at most one epoch."""
     del parents
     data = data_of(context, params)
     net = study_data.new_network(params["net"], data, params["seed"])
@@ -79,7 +80,7 @@ def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Load the user's own model and try it before other cells need it."""
+    """Load the user's own model and try it on a few inputs."""
     del parents
     data, given = data_of(context, params), params["data"]
     net = own_model.load(params["model"], params["weights"], params["digests"])
@@ -89,16 +90,16 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     ):
         notes.insert(
             0,
-            f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model "
-            "may have seen all training data; put inputs that it has not seen into x_held_out and y_held_out of an "
-            ".npz file",
+            f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated, because the "
+            "model may have seen all training data; add x_held_out and y_held_out to an .npz file to evaluate all test "
+            "inputs",
         )
     if data.predicts == "numbers":
         known, new = (mean_error(net, part, given["dataset"]) for part in (data.train, data.test))
         if known < SEEN * new:
             notes.append(
                 f"the mean absolute error is {known:.3g} on x_train and {new:.3g} on the test data: the model was "
-                "probably trained on x_train, and scales are fitted there; put inputs into x_train that it has not seen"
+                "probably trained on x_train, which scales are fitted on; put inputs into x_train that it has not seen"
             )
         return Result({"note": "; ".join(notes)})
     one = data.task.independent
@@ -109,7 +110,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
-    """Return the mean absolute error of a regression on some inputs; raise as `check_numbers` does."""
+    """Return the mean absolute error of a regression on the first inputs; raise as `check_numbers` does."""
     few = study_data.first(split, SOME[True])
     predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)
@@ -117,18 +118,18 @@ def mean_error(net: Any, split: Split, where: str) -> float:
 
 
 def check_numbers(predicted: Any, targets: Any, where: object) -> None:
-    """Raise ValueError unless a model predicts finite numbers, one per target."""
+    """Raise ValueError unless a model predicts one finite number per target."""
     wanted = targets.shape[1] if targets.ndim == 2 else 1
     if predicted.shape[1] != wanted:
         raise ValueError(
             f"{where}: expected a model that predicts {wanted} number{'s' if wanted > 1 else ''} per input, got "
-            f"{predicted.shape[1]}; for a classifier, leave `predicts` out and give classes as integers"
+            f"{predicted.shape[1]}; for a classifier, remove `predicts` and store the classes as integers"
         )
     check_rows(predicted, f"{where}: predictions")
 
 
 def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, StudyData, str]:
-    """Return a network, its data and its device from the cell that made it."""
+    """Return the network of a finished cell, its data and its device."""
     return cached(("network", parent["key"]), lambda: _load_network(context, parent))
 
 
@@ -162,7 +163,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
     settings, note = params["settings"], ""
     if params["kind"] == "default":
         size = params["reference_size"]
-        # of other tasks, the first inputs: a study compares scores that were fitted to the same ones
+        # for other tasks, use the first inputs, so that all scores are fitted to the same ones
         split = data.train if data.predicts == "classes" else study_data.first(data.train, size)
         settings = {**settings, "size": size or None} if data.predicts == "classes" else settings
         scorer: Any = default(net, split, task=data.task, device=_run_on(net, device), progress=False, **settings)
@@ -177,7 +178,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
                 raise
             from qipf.scores.weight_qipf import UNLABELLED_FACTOR
 
-            note = f"factor {UNLABELLED_FACTOR:g} was used: {error}"
+            note = f"used factor {UNLABELLED_FACTOR:g}: {error}"
             scorer = methods.build(params["kind"], {**settings, "factor": UNLABELLED_FACTOR}).fit(net, outputs)
     path = context.store.scratch(context.key, ".qipf")
     scorer.save(path)
@@ -195,7 +196,7 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     else:
         start = network_of(context, parents["network"])[0]
     if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
-        settings["cuda_graph"] = True  # our own networks take the same steps whatever the data
+        settings["cuda_graph"] = True  # the steps of our own networks do not depend on the data
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
     return Result({"passes": method.passes}, {name: to_numpy(tensor) for name, tensor in method.state().items()})
@@ -207,7 +208,7 @@ def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:
 
 
 def many_of(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    """Return a method of several passes: fitted by a cell, or an ensemble of the pool."""
+    """Return a method of several passes: fitted by a cell, or an ensemble of networks."""
     keys = tuple(parents[role]["key"] for role in sorted(parents) if role != "base")
     return cached(("many", *keys), lambda: _load_many(context, params, parents))
 
@@ -231,7 +232,7 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Predict under a shift; keep predictions, probabilities of error and labels."""
+    """Predict under a shift; store predictions, probabilities of error and labels."""
     found, predicts = _rows(context, parents["network"], group_of(params)), _predicts(context, parents)
     arrays: dict[str, np.ndarray] = {}
     if predicts == "numbers":
@@ -258,7 +259,7 @@ def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
 
 
 def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Score every prediction under a shift; for numbers, also keep the scale of each."""
+    """Score every prediction under a shift; for numbers, also store the scale of every prediction."""
     if params["kind"] == "scores":
         with own_model.unchanged(params["file"], params["digest"]):
             return Result({}, read_scores(params, context.arrays(parents["base"])))
@@ -316,9 +317,9 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
 
 
 def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
-    """Summarise the passes: on a GPU in half precision, unless a value overflows."""
+    """Summarise the passes, on a GPU in half precision unless a value overflows."""
     settings: dict[str, Any] = {"seed": seed, "base_classes": predicted, "progress": False}
-    if x.device.type == "cuda":  # moves ROC-AUC by less than a thousandth: docs/reproduction.md, "What was run"
+    if x.device.type == "cuda":  # changes ROC-AUC by less than 0.001: docs/reproduction.md, "What was run"
         settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
         with torch.autocast("cuda", dtype=torch.float16):
             found = method.summarise(x, **settings)
@@ -328,7 +329,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
 
 
 def _together(data: StudyData, group: Group) -> list[list[int]]:
-    """Return the intensities of a group in runs of at most 512 MB: drawing a network (SWAG) is expensive."""
+    """Split the intensities of a group into batches of at most 512 MiB, since drawing a network (SWAG) is expensive."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     most = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
@@ -338,7 +339,7 @@ def _together(data: StudyData, group: Group) -> list[list[int]]:
 def _rows(
     context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...] = (), features: Any = None
 ) -> list[Any]:
-    """Return the outputs under every intensity of a group, cached for the next cell of the work item."""
+    """Return the outputs at every intensity of a group, cached for the next cell of the task."""
 
     def read() -> list[Outputs]:
         net, data, device = network_of(context, network)
@@ -364,7 +365,7 @@ def _splits(data: StudyData, group: Group, folder: str | None, device: str) -> A
 def read_rows(
     data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
 ) -> Outputs:
-    """Return the outputs for labelled inputs; for tokens and pixels, of a random sample."""
+    """Return the outputs for labelled inputs; for tokens and pixels, only for a random sample."""
     device = _run_on(net, device)
     store = (device or "cpu") if data.task.independent else "cpu"
     read: dict[str, Any] = {"layers": layers, "features": features, "device": device, "store": store}
@@ -372,7 +373,7 @@ def read_rows(
 
 
 def _run_on(net: Any, device: str | None) -> str | None:
-    """Return the device to pass on; an ONNX session has its own."""
+    """Return the device, or None for a model that is not a torch module and chooses its own."""
     return device if isinstance(net, nn.Module) else None
 
 
@@ -393,21 +394,22 @@ SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
 def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the scores of one group as `score/0`, `score/1`, and so on.
+    """Read the scores of one group from a file and return them as `score/0`, `score/1`, and so on.
 
-    The file has the columns `score` (higher is less sure) and `index`, the position of the evaluated input. With
-    several conditions it also has `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity`; a
-    missing column matches everything. A condition has all its rows, or none and is then left out of the tables.
+    The file has the columns `score` (higher is less certain) and `index`, the position of the input in the evaluated
+    set. To distinguish several conditions, it also has the columns `dataset`, `net`, `seed`, `shift` ("clean",
+    "held-out" or a shift) and `severity`; a missing column matches everything. A condition without any rows is omitted
+    from the tables.
 
     Raises:
-        ValueError: A column or a score is missing, or a value is not a number.
+        ValueError: A column is missing, a condition has only some of its scores, or a value is not a number.
     """
     file, count = params["file"], len(base["labels"])
     columns = csv_columns(file, Path(file))
     check_keys(columns, (*SCORE_KEYS, "index", "score"), Path(file).name)
     for needed in ("index", "score"):
         if needed not in columns:
-            raise ValueError(f"{file}: expected a column {needed!r}, it has {', '.join(columns) or 'none'}")
+            raise ValueError(f"{file}: expected a column {needed!r}, got {', '.join(columns) or 'no columns'}")
     found: dict[str, np.ndarray] = {}
     for i, severity in enumerate(params["severity"]):
         wanted = {**params["where"], "shift": params["group"]["name"], "severity": severity}
@@ -432,7 +434,7 @@ def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> di
 
 
 def _numbers(column: np.ndarray, name: str, file: str, rows: Any = slice(None)) -> np.ndarray:
-    """Return some rows of a column as finite numbers."""
+    """Return the given rows of a column as finite numbers."""
     values = np.zeros(len(column))
     try:
         values[rows] = column[rows].astype(np.float64)
@@ -449,10 +451,10 @@ REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Measure milliseconds per sample of a forward pass and of the method in one batch, while nothing else runs.
+    """Measure the time per sample of a forward pass and of a method, in one batch, while nothing else runs.
 
-    A method of one pass costs the forward pass and its score; one of several, all its passes. Both are measured one
-    after the other, so that the ratio is fair if the speed of the machine changes.
+    The time of a method of one pass includes the forward pass and the score; that of a method of several passes
+    includes all its passes. The two are measured in direct succession, in case the speed of the machine changes.
     """
     net, data, device = network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
@@ -464,7 +466,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         x, targets = study_data.some_labelled(data.test, size, data.predicts)
 
     def measure(count: int) -> tuple[float, float]:
-        """Return the seconds of a forward pass and of the method with its passes."""
+        """Return the seconds that a forward pass takes, and those that the method takes with all its passes."""
         some, outputs = x[:count], None
         if not many and not several:
             outputs = collect(net, some, task=data.task, layers=method.layers, store=device, progress=False)
@@ -501,13 +503,13 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
 
 def _forward(net: Any, x: torch.Tensor, task: Task) -> Any:
     if not isinstance(net, torch.nn.Module):
-        return collect(net, x, task=task, features=False, progress=False)  # of ONNX
+        return collect(net, x, task=task, features=False, progress=False)  # for example an ONNX session
     with torch.inference_mode():
         return net(x)
 
 
 def _seconds(function: Callable[[], Any], device: str, repeats: int = REPEATS) -> float:
-    """Return the median of several calls, after one that is not counted."""
+    """Return the median duration of several calls, after a warm-up call."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     function()
     taken = []

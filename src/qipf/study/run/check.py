@@ -1,4 +1,4 @@
-"""Check a user's data before anything runs: a mistake in a file is one line and not a failed cell."""
+"""Check a user's data before anything runs, so that a mistake in a file is reported at once, not by a failed cell."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from qipf.tasks.collect import begin, collect
 from qipf.tasks.tokens import Tokens
 
 FEW = 2
-"""Inputs used to find the number of classes of a model, and whether a shift fits."""
+"""Number of inputs for finding the number of classes of a model, and for trying a shift."""
 
 
 def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
-    """Read every .npz file of a plan, shifted files included, and compare it with the model.
+    """Check every .npz file of a plan, including shifted files, against the model.
 
-    A model that cannot be built or cannot read the dataset is left to its cell, which reports why.
+    A model that cannot be built or cannot read the dataset passes this check; the cell that loads it reports the error.
 
     Raises:
-        ValueError: A file does not fit; the message names it, or the pair.
+        ValueError: A file does not fit the model; the message names the file or the pair.
     """
     for pair in plan.pairs:
         if pair.dataset.endswith(".npz") or any(group.files for group in groups(pair)):
@@ -44,7 +44,7 @@ def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
                 )  # fmt: skip
                 _check_pair(pair, data)
             except Problem as problem:
-                raise ValueError(str(problem)) from None  # about a file, not about an argument
+                raise ValueError(str(problem)) from None  # the problem is in a file, not in an argument
     study_data.forget()  # the cells may run in other processes
 
 
@@ -77,22 +77,22 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
 
 
 def _check_parts(pair: Pair, data: StudyData) -> None:
-    """Raise ValueError for too few held-out inputs, or parts of a file with different shapes."""
+    """Raise ValueError if there are too few held-out inputs, or if the parts of a file differ in shape."""
     try:
         conformal_rank(len(data.held_out.inputs), pair.coverage)
     except ValueError as error:
-        raise ValueError(f"{pair.name}: {error}; raise calibration_size, or give more in x_held_out") from None
+        raise ValueError(f"{pair.name}: {error}; increase calibration_size or the size of x_held_out") from None
     shapes = {
         name: (tuple(split.inputs.shape[1:]), tuple(split.targets.shape[1:]))
         for name, split in (("the test data", data.test), ("x_train", data.train), ("x_held_out", data.held_out))
     }
     if len(set(shapes.values())) > 1:
-        listed = ", ".join(f"{inputs} and {targets} for {name}" for name, (inputs, targets) in shapes.items())
-        raise ValueError(f"{pair.dataset}: expected inputs and targets of one shape in all parts, got {listed}")
+        listed = ", ".join(f"{inputs} and {targets} in {name}" for name, (inputs, targets) in shapes.items())
+        raise ValueError(f"{pair.dataset}: expected the same shapes of inputs and targets in all parts, got {listed}")
 
 
 def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
-    """Return the shape of the logits of a few inputs; None if the model does not fit the dataset."""
+    """Return the shape of the logits of a few inputs, or None if the model does not fit the dataset."""
     if data.task.judged_by == "intervals":
         return None
     try:
@@ -108,7 +108,7 @@ def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
 def check_labels(
     data: StudyData, inputs: torch.Tensor, labels: np.ndarray, output: tuple[int, ...], where: str
 ) -> None:
-    """Raise Problem if a label is not a class of the model, or is not about the next token."""
+    """Raise Problem if a label is not a class of the model, or if token labels are not shifted by one position."""
     given = torch.from_numpy(np.ascontiguousarray(labels))
     batch = Batch((inputs,), {}, given, None, len(given), 0, range(len(given)))
     try:
@@ -120,18 +120,18 @@ def check_labels(
     bad = ((given != data.task.ignore) & ((given < 0) | (given >= output[2]))).nonzero()
     if len(bad):
         row, position = bad[0].tolist()
-        expected = f"tokens from 0 to {output[2] - 1}, or {data.task.ignore} for those that do not count"
+        expected = f"tokens from 0 to {output[2] - 1}, or {data.task.ignore} for ignored positions"
         raise Problem(where, f"{int(given[row, position])} at position {position}", expected=expected, row=row)
     if data.predicts == "tokens":
         try:
             Tokens().resolved(batch)
         except Problem as problem:
-            hint = 'set predicts = "tags" if each label is about the token at its own position'
+            hint = 'set predicts = "tags" if each label describes the token at the same position'
             raise Problem(where, problem.found, hint=hint) from None
 
 
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
-    """Run the model on the texts with the largest and the smallest token id."""
+    """Raise ValueError if the model cannot read the texts that contain the largest and the smallest token id."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
         return
     for row in (int(place) // found.inputs.shape[1] for place in (found.inputs.argmax(), found.inputs.argmin())):
@@ -139,13 +139,13 @@ def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> Non
         error = _failure(net, ids)
         if error is not None:
             raise ValueError(
-                f"{path}: the model cannot read row {row}, with token ids up to {int(ids.max())}; those of the test "
-                f"data are {int(known.min())} to {int(known.max())}: {error}"
+                f"{path}: the model cannot read row {row}, whose token ids reach {int(ids.max())}; in the test data, "
+                f"they range from {int(known.min())} to {int(known.max())} ({error})"
             )
 
 
 def _failure(net: Any, given: torch.Tensor) -> Exception | None:
-    """Return the exception that the model raises."""
+    """Return the exception that the model raises, if any."""
     try:
         with torch.no_grad():
             net(given)

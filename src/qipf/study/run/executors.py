@@ -1,7 +1,7 @@
 """Run tasks in this process, in local processes, or on the workers of a Dask cluster.
 
-`submit` takes a task and returns a future of the states of its cells; a worker runs it by `run_task`. Results go to the
-store, so a lost worker costs only the time of its task.
+`submit` starts a task and returns a future of the states of its cells; a worker calls `run_task` to run it. Results are
+written to the store, so a lost worker costs only the time spent on its task.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from qipf.study.run.store import FULL, DamagedError, RefusedError, Store, StoreE
 from qipf.study.run.verify import PACKAGE, digest_of, source_digest
 
 ENGINES = ("auto", "serial", "local")
-"""Executors with a name."""
+"""Names of executors."""
 _THREADS = 1024
-_SECONDS_TO_FETCH = 10  # a result is a few words per cell
+_SECONDS_TO_FETCH = 10  # a result consists of a few words per cell
 
 States = dict[str, str]
-""""done", "failed" or "skipped" by the key of each cell."""
+"""The state of each cell, keyed by its key: "done", "failed" or "skipped"."""
 
 
 def open_engine(name: str, *, device: str, workers: int | None = None) -> Executor:
     """Return an executor: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
 
-    "auto" is one process per core, or this process alone with a GPU.
+    "auto" uses one process per core or, on a GPU, this process alone.
     """
     if "://" in name:
         return Cluster(name)
@@ -54,10 +54,10 @@ def open_engine(name: str, *, device: str, workers: int | None = None) -> Execut
 
 
 class Executor:
-    """Run several tasks at once; a thread waits for each and starts it again if its worker dies.
+    """Run several tasks at once. A thread waits for each task, and restarts it if its worker dies.
 
     Attributes:
-        capacity: Tasks that run at once; the caller keeps to it.
+        capacity: Maximum number of tasks to submit at once; the caller must respect it.
     """
 
     def __init__(self, workers: int) -> None:
@@ -66,7 +66,7 @@ class Executor:
         self._closed = False
 
     def submit(self, job: Job) -> Future[States]:
-        """Start a task. The future raises RefusedError if a worker runs other code or the scheduler is lost."""
+        """Start a task; its future raises RefusedError if a worker runs different code or the scheduler is lost."""
         return self._threads.submit(self._run, job)
 
     def _run(self, job: Job) -> States:
@@ -79,7 +79,7 @@ class Executor:
 
 
 class Serial(Executor):
-    """Run one task after another in this process; `submit` returns when the task has ended."""
+    """Run one task after another in this process; `submit` returns when the task is finished."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -95,7 +95,7 @@ class Serial(Executor):
 
 
 class Local(Executor):
-    """Run tasks in local processes (loky of joblib), one pool per process: one that dies loses only its own task."""
+    """Run tasks in local processes (joblib's loky), each in its own pool, so that one that dies loses only its task."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
@@ -104,11 +104,11 @@ class Local(Executor):
         errors = self._loky.process_executor
         self._lost = (errors.BrokenProcessPool, errors.ShutdownExecutorError)
         self._pools: dict[int, Any] = {}
-        with _safe_path():  # the tracker starts with the first pool, and like it must not import from this folder
+        with _safe_path():  # the tracker must not import from the working folder either
             self._loky.backend.resource_tracker.ensure_running()
 
     def _run(self, job: Job) -> States:
-        """Run a task in the process of this thread; try it again if the process died, see `DEATHS`."""
+        """Run a task in the process of this thread; try again if the process dies (see `DEATHS`)."""
         thread, last = threading.get_ident(), None
         for _ in range(1 + DEATHS * (1 + len(job["cells"]))):
             if thread not in self._pools:
@@ -122,10 +122,10 @@ class Local(Executor):
                 last = error
                 del self._pools[thread]
                 pool.shutdown(wait=True, kill_workers=True)
-        raise RuntimeError(f"its process died again and again: {last}")
+        raise RuntimeError(f"its process died repeatedly: {last}")
 
     def close(self) -> None:
-        """End the processes."""
+        """Terminate the processes."""
         self._closed = True
         for pool in tuple(self._pools.values()):
             pool.shutdown(wait=True, kill_workers=True)
@@ -133,25 +133,25 @@ class Local(Executor):
 
 
 class Cluster(Executor):
-    """Run tasks on Dask workers, which need the same version of qipf and the files of the store.
+    """Run tasks on Dask workers, which need the same version of qipf and access to the files of the store.
 
     `patience` is the number of seconds to wait for the scheduler, at the start and after a lost connection.
 
     Raises:
-        Problem: No scheduler answers.
-        RefusedError: A worker runs other code than this process.
+        Problem: No scheduler responds.
+        RefusedError: A worker runs different code from this process.
     """
 
     def __init__(self, address: str, *, patience: float = 20.0) -> None:
         distributed = require("distributed", extra="distributed")
         for name in [name for name in logging.root.manager.loggerDict if name.startswith(("distributed", "tornado"))]:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # they log a lost scheduler, which is reported here
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # a lost scheduler is reported here instead
         self._killed: type[BaseException] = distributed.KilledWorker
         self._address, self._patience = address, patience
         try:
             self._client = distributed.Client(address, timeout=patience, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
-            found = f"no Dask scheduler answers at {address} ({error})"
+            found = f"no Dask scheduler responds at {address} ({error})"
             raise Problem("engine", found, hint="start `dask scheduler`") from None
         try:
             self._client.wait_for_workers(1, timeout=60)
@@ -162,7 +162,7 @@ class Cluster(Executor):
             raise
 
     def _check_code(self) -> None:
-        """Raise RefusedError that names the workers with other code."""
+        """Raise RefusedError if any worker runs different code; the message names these workers."""
         found = self._client.run(code, on_error="return")
         listed = "; ".join(
             f"{name} has {f'source {answer}' if isinstance(answer, str) else f'no usable qipf ({answer})'}"
@@ -171,8 +171,8 @@ class Cluster(Executor):
         )
         if listed:
             raise RefusedError(
-                f"these Dask workers run other code than this process (source {code()}): {listed}; restart them with "
-                "the same version of qipf"
+                f"some Dask workers run different code from this process (source {code()}): {listed}; restart them "
+                "with the same version of qipf"
             )
 
     def _workers(self) -> int:
@@ -187,10 +187,10 @@ class Cluster(Executor):
             raise self._gone() from None  # whatever a client raises while it loses its scheduler
 
     def _wait_for(self, job: Job) -> States:
-        """Wait for a task; workers may come and go, and the scheduler moves the task of one that dies.
+        """Wait for a task; workers may come and go, and the scheduler moves the tasks of a worker that dies.
 
-        Dask gives up a task that was on several dying workers, even if another task killed them. Such a task is tried
-        again; the store counts which cell runs while a process dies, see `DEATHS`.
+        Dask gives up a task after several of its workers have died, even if another task killed them. Such a task is
+        tried again; the store records which cells ran when a process died (see `DEATHS`).
         """
         deaths, most = 0, DEATHS * (1 + len(job["cells"]))
         while True:
@@ -200,22 +200,23 @@ class Cluster(Executor):
             future.add_done_callback(lambda _, woken=woken: woken.set())
             while future.status in ("pending", "finished") or self._client.status != "running":
                 if future.status == "finished":
-                    # its worker may die before the result is fetched; then it is computed again
+                    # if its worker dies before the result is fetched, the task runs again
                     with suppress(TimeoutError, CancelledError, self._killed):
                         states = future.result(timeout=_SECONDS_TO_FETCH)
                         self.capacity = self._workers()
                         return states
                 self._wait(woken)
-            if future.status == "error":  # otherwise it was cancelled: the scheduler was lost and came back
+            if future.status == "error":  # otherwise it was cancelled because the scheduler was lost and returned
                 error = future.exception()
                 deaths += 1
                 if not isinstance(error, self._killed) or deaths > most:
                     raise error
 
     def _wait(self, woken: threading.Event) -> None:
-        """Wait half a second or until a future ends; raise RefusedError if the scheduler does not come back.
+        """Wait half a second or until a future finishes; raise RefusedError if the scheduler does not return.
 
-        A future reports only its first end: one whose result is lost with its worker ends again unnoticed.
+        The wait has a limit because a future announces only its first completion: if the result is lost with its worker
+        and computed again, the second completion goes unnoticed.
         """
         woken.wait(0.5)
         woken.clear()
@@ -227,21 +228,21 @@ class Cluster(Executor):
 
     def _gone(self) -> RefusedError:
         return RefusedError(
-            f"the Dask scheduler at {self._address} is gone; finished cells are kept: start it and its workers, then "
-            "run the same command again"
+            f"the Dask scheduler at {self._address} is gone; start it and its workers, then run the same command again "
+            "to continue (finished cells are kept)"
         )
 
     def close(self) -> None:
-        """Leave the cluster, which goes on without this process."""
+        """Disconnect from the cluster, which keeps running."""
         self._closed = True
-        with suppress(Exception):  # a client that is closing itself because its scheduler was lost may raise anything
+        with suppress(Exception):  # a client that is closing after it lost its scheduler may raise anything
             self._client.close(timeout=5)
         super().close()
 
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Start Python processes that do not import from the working folder."""
+    """Start Python processes within this block so that they do not import from the working folder."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -255,29 +256,29 @@ def _safe_path() -> Iterator[None]:
 # --- in a worker ---------------------------------------------------------------------------------------------------
 
 Job = Mapping[str, Any]
-"""Plain values: store, data, device, task, source, cells."""
+"""JSON values: store, data, device, task, source, cells."""
 
 DEATHS = 3
-"""A cell during which this many processes died is not tried again."""
+"""Number of processes that may die while they run a cell before it is given up."""
 
 SAFE_PATH = "PYTHONSAFEPATH"
-"""Environment variable that keeps Python from importing modules of the working folder."""
+"""Environment variable that keeps Python from importing modules in the working folder."""
 NEEDED = (
     "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "training", "scores", "predictive",
     "decisions", "study.datasets", "study.nets", "study.recipes", "study.shifts", "study.plan", "study.run",
 )  # fmt: skip
-"""The modules and folders of the package that cells may import."""
+"""Modules and folders of the package that cells may import."""
 
-_ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, but torch has one setting per process
+_ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, but the settings of torch are per process
 _AT_START = source_digest()
 
 
 @cache
 def code() -> str:
-    """Return the digest of the running code, after importing everything that a cell may need.
+    """Import everything that a cell may need, and return the digest of the running code.
 
     Raises:
-        RefusedError: The files changed during the import.
+        RefusedError: A file changed during the import.
     """
     for name in NEEDED:
         _import(f"qipf.{name}")
@@ -294,7 +295,7 @@ _imported: set[str] = set()
 def _import(name: str) -> None:
     try:
         module = import_module(name)
-    except ImportError:  # of a package that is not installed, so no cell needs it
+    except ImportError:  # a package is not installed, so no cell needs it
         return
     for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
         _import(f"{name}.{found.name}")
@@ -305,15 +306,16 @@ def _modules() -> set[str]:
 
 
 def check_code() -> None:
-    """Raise RefusedError if this process imported code after `code` whose files had been replaced."""
+    """Raise RefusedError if this process imported further code after `code`, and files have been replaced since."""
     if _modules() - _imported and digest_of(PACKAGE) != code():
         raise RefusedError(
-            f"the code of qipf was replaced while {place()} ran a cell, which is not kept; run the same command again"
+            f"the code of qipf was replaced while {place()} ran a cell, whose result is discarded; run the same "
+            "command again"
         )
 
 
 def place() -> str:
-    """Name this worker, for messages."""
+    """Return a description of this worker for messages."""
     process = f"process {os.getpid()} on {socket.gethostname()}"
     distributed = sys.modules.get("distributed")
     if distributed is not None:
@@ -325,16 +327,16 @@ def place() -> str:
 
 
 def run_task(job: Job) -> dict[str, str]:
-    """Run the cells of a task that the store lacks; return "done", "failed" or "skipped" for each.
+    """Run the unfinished cells of a task, and return "done", "failed" or "skipped" for each cell.
 
     Raises:
-        RefusedError: This process runs other code than the one that started the study.
+        RefusedError: This process runs different code from the process that started the study.
         StoreError: The store cannot be written.
     """
     if job["source"] != code():
         raise RefusedError(
-            f"{place()} runs other code of qipf (source {code()}) than the study (source {job['source']}); restart it "
-            "with the same version, then run the same command again"
+            f"{place()} runs a different version of qipf (source {code()}) from the study (source {job['source']}); "
+            "restart it with the same version, then run the same command again"
         )
     store = Store(job["store"])
     states: dict[str, str] = {}
@@ -344,17 +346,17 @@ def run_task(job: Job) -> dict[str, str]:
             if any(states.get(parent["key"], "done") != "done" for parent in spec["parents"].values()):
                 states[key] = "skipped"
             elif store.has(spec["kind"], key):
-                states[key] = "done"  # before the process of this task died
+                states[key] = "done"  # finished before a process of this task died
             else:
                 states[key] = _run_cell(store, spec, job)
     return states
 
 
 def run_for(parent: int, job: Job) -> dict[str, str]:
-    """Call `run_task` in a process that ends with `parent`; one of loky would wait for work forever."""
+    """Call `run_task` in a process that exits with `parent`; a loky process would wait for work forever."""
     global _watcher
     if _watcher is None:
-        os.environ.pop(SAFE_PATH, None)  # it is for this process, not for those that a user's model may start
+        os.environ.pop(SAFE_PATH, None)  # not for processes that a user's model may start
         _watcher = threading.Thread(target=_end_with, args=(parent,), daemon=True)
         _watcher.start()
     return run_task(job)
@@ -366,7 +368,7 @@ _watcher: threading.Thread | None = None
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
-    os._exit(1)  # even in the middle of a cell: what it has not finished is not in the store
+    os._exit(1)  # even in the middle of a cell, since only finished cells are in the store
 
 
 def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
@@ -376,14 +378,18 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
             result = _call(store, spec, job, deaths)
             record = {"label": spec["label"], "params": spec["params"], "parents": spec["parents"], **result.facts}
             check_code()
-            store.write_note("sources", spec["key"], code())  # before the result, so that every cell has a source
+            store.write_note(
+                "sources", spec["key"], code()
+            )  # before the result, so that every finished cell has a source
             store.write(spec["kind"], spec["key"], record, result.arrays, result.files)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # whatever a method raises is its result, and the others go on
+    except BaseException as error:  # whatever a method raises is recorded, and the other cells continue
         if isinstance(error, RefusedError) or (isinstance(error, StoreError) and not isinstance(error, DamagedError)):
             raise
-        if isinstance(error, OSError) and error.errno in FULL:  # a checkpoint, most likely: no other cell will fit
+        if (
+            isinstance(error, OSError) and error.errno in FULL
+        ):  # most likely while writing a checkpoint; no other cell will fit either
             with explained(store.path):
                 raise
         where = f"{place()} refused: " if isinstance(error, ChangedError) else ""
@@ -401,7 +407,7 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
 
 def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
     if deaths >= DEATHS:
-        raise RuntimeError(f"its process died {deaths} times, perhaps for lack of memory")
+        raise RuntimeError(f"its process died {deaths} times, perhaps because it ran out of memory")
     module, name = spec["function"].split(":")
     context = Context(store, spec["kind"], spec["key"], job["data"])
     function = getattr(import_module(module), name)
@@ -410,10 +416,10 @@ def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
 
 
 def _one_thread(device: str) -> ExitStack:
-    """Limit torch and BLAS to one thread on the CPU: equal sums in every executor, and no competing processes."""
+    """On the CPU, limit torch and BLAS to one thread, so that all executors return equal sums and do not compete."""
     stack = ExitStack()
     if device == "cpu":
-        torch = sys.modules.get("torch")  # a function that needs it has imported it by now
+        torch = sys.modules.get("torch")  # a function that needs it has already imported it
         if torch is not None:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """The cells of a plan: train, fit, predict, score, measure and time.
 
-A cell is a pure function of parameters and of the results of other cells.
+A cell is a pure function of its parameters and the results of other cells.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class Cell:
     Attributes:
         kind: Folder of the result in the store.
         function: "module:name", called as `function(context, params, parents)`.
-        version: Changes when the code of this kind changes its results.
-        params: JSON values; nothing else but the parents affects the result.
-        parents: Cells whose results are read, by role.
-        task: Cells of one task run one after another in one process and share what they load.
-        cost: Expected work, for the progress bar.
-        exclusive: Run alone (timing).
+        version: Must change whenever the code of this kind changes its results.
+        params: JSON values; only these and the parents affect the result.
+        parents: Cells whose results this cell reads, keyed by role.
+        task: Name of a task; the cells of a task run one after another in one process and share what they load.
+        label: Description of the cell for users.
+        cost: Expected work, for scheduling and the progress bar.
+        exclusive: True if no other cell may run at the same time, as for timing.
     """
 
     kind: str
@@ -51,7 +52,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """The hash of kind, version, parameters and keys of the parents."""
+        """Hash of the kind, the version, the parameters and the keys of the parents."""
         parts = {
             "kind": self.kind,
             "version": self.version,
@@ -62,7 +63,7 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def spec(self) -> dict[str, Any]:
-        """Return what a worker needs to run this cell, as JSON values."""
+        """Return the JSON values that a worker needs to run this cell."""
         return {
             "kind": self.kind,
             "key": self.key,
@@ -82,22 +83,22 @@ class WorkItem:
 
     @property
     def cost(self) -> float:
-        """Expected work of all its cells."""
+        """Expected work of all cells."""
         return sum(cell.cost for cell in self.cells)
 
     @property
     def exclusive(self) -> bool:
-        """True if it runs alone."""
+        """True if no other task may run at the same time."""
         return any(cell.exclusive for cell in self.cells)
 
     def needs(self) -> set[str]:
-        """Return the keys of cells of other tasks that must be finished first."""
+        """Return the keys of the cells in other tasks that must be finished first."""
         own = {cell.key for cell in self.cells}
         return {parent.key for cell in self.cells for parent in cell.parents.values()} - own
 
 
 def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
-    """Return the targets and what they need, each once and without what is `done`, parents first."""
+    """Return the targets and all cells that they depend on, parents first and without those that are `done`."""
     todo: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:
@@ -113,7 +114,7 @@ def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
 
 
 def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
-    """Group cells by task, in order; a cell without a task is one of its own."""
+    """Group cells by task, in order; a cell without a task becomes a task of its own."""
     tasks: dict[str, WorkItem] = {}
     for cell in cells:
         name = cell.task or cell.key
@@ -122,12 +123,12 @@ def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
 
 
 Parents = Mapping[str, Mapping[str, str]]
-"""Kind and key of each parent, by role."""
+"""Kind and key of each parent, keyed by role."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The store, the kind and key of the running cell, and the folder with data."""
+    """The store, the kind and the key of the running cell, and the folder with the files of datasets."""
 
     store: Store
     kind: str
@@ -145,7 +146,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a cell: JSON `facts` for its record, `arrays` by name, and other `files` by suffix."""
+    """The result of a cell: JSON `facts` for its record, `arrays` keyed by name, and other `files` keyed by suffix."""
 
     facts: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] | None = None
@@ -153,16 +154,16 @@ class Result:
 
 
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
-"""Versions of the kinds of cells. Raise one when its code changes results: its cells and their children are then
-computed again.
+"""Version of each kind of cell. Increase it when a change of the code changes results; all cells of this kind and their
+children are then computed again.
 """
 MAPS = "1"
-"""Version of the maps that score cells of pixels keep."""
+"""Version of the maps in the score cells of pixels."""
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A cell and what it is about."""
+    """A cell with its dataset, network, seed, group and method."""
 
     cell: Cell
     dataset: str
@@ -183,13 +184,13 @@ def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
 
 
 def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
-    """Return the cells whose results are wanted."""
+    """Return the cells whose results are needed for the tables and reports."""
     kinds = ("measure", "base", "score", *(("time",) if times else ()))
     return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
 
 
 def groups(pair: Pair) -> list[Group]:
-    """Return what is evaluated: clean test inputs, every shift, and other datasets."""
+    """Return the groups of inputs to evaluate: clean test inputs, every shift, and other datasets."""
     found = [Group("clean", (0.0,), pair.test_size)]
     for name, intensities in pair.shifts.items():
         found.append(Group(name, intensities, pair.test_size, files=pair.shifted.get(name, ())))
@@ -204,7 +205,7 @@ class _PairCells:
 
     def __init__(self, pair: Pair, device: str) -> None:
         self.pair, self.device = pair, device
-        self.digest = lru_cache(maxsize=None)(digest)  # files are read once per plan, and again for the next plan
+        self.digest = lru_cache(maxsize=None)(digest)  # each file is read once per plan
         self.data = {
             "dataset": pair.dataset,
             "digest": self.digest(pair.dataset),
@@ -220,7 +221,7 @@ class _PairCells:
         seen: set[tuple[Any, ...]] = set()
         for seed in self.pair.seeds:
             for entry in self._of_seed(seed):
-                # networks of the pool serve several seeds; methods with equal settings share cells and both are listed
+                # list a network that several seeds share only once, but every method of a cell that methods share
                 about = tuple(entry.as_json().values())
                 if about not in seen:
                     seen.add(about)
@@ -255,7 +256,7 @@ class _PairCells:
                     )
 
     def network(self, seed: int) -> Cell:
-        """Return the base network of a seed, from the pool if there is one."""
+        """Return the cell of the base network with this seed."""
         if seed not in self.networks:
             self.networks[seed] = self._model(self.pair.model) if self.pair.model is not None else self._train(seed)
         return self.networks[seed]
@@ -270,14 +271,14 @@ class _PairCells:
         return self._cell("model", params, self.pair.name)
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """Return the members of an ensemble: neighbours of the base network in the pool, or networks of its own."""
+        """Return the members of an ensemble: neighbours of the base network in the pool, or additional networks."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]
         return [self.network(seed), *(self.network(1000 * (seed + 1) + k) for k in range(1, count))]
 
     def _fitted(self, method: Method, seed: int) -> dict[str, Cell]:
-        """Return the cells that a method scores with, by role."""
+        """Return the cells that a method needs for scoring, keyed by role."""
         network = self.network(seed)
         if method.kind in ("scores", ONE_WIDTH):
             return {"network": network}
@@ -338,7 +339,7 @@ class _PairCells:
     ) -> Cell:
         params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
         many = any(is_many(other.kind) for other in self.pair.methods)
-        subset = self.pair.multi_pass_size if many else 0  # how many inputs all methods are compared on (0: all)
+        subset = self.pair.multi_pass_size if many else 0  # number of inputs on which all methods are compared (0: all)
         params |= {"intensities": list(group.intensities), "subset": subset}
         if self.pair.predicts == "numbers":
             params["coverage"] = self.pair.coverage
@@ -365,7 +366,7 @@ class _PairCells:
 
     def _task(self, seed: int, group: Group, method: Method | None = None) -> str:
         if group is HELD_OUT and method is None:
-            return f"fit {self._about(seed)}"  # scorers are fitted on these inputs as well
+            return f"fit {self._about(seed)}"  # scorers are also fitted on these inputs
         return self._about(seed, method, group)
 
     def _cell(

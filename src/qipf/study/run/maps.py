@@ -1,4 +1,4 @@
-"""Maps of a few segmented images, stored so that a report can show them without the network."""
+"""Uncertainty maps of a few segmented images, stored so that a report can show them without the network."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from qipf.tasks.outputs import Outputs
 from qipf.training.loop import Split
 
 SUFFIX = ".maps"
-"""Ending of the file in a score cell."""
+"""Suffix of the file in a score cell."""
 LONGEST = 128
-"""Pixels of the longer side of a stored map; larger images are thinned."""
+"""Maximum length in pixels of the longer side of a stored map; larger images are subsampled."""
 
 
 @dataclass(frozen=True)
 class KeptMaps:
-    """A few images of one set, thinned if they are large: bytes (M, c, h, w), and maps (M, h, w).
+    """A few images of one set, subsampled if they are large.
 
-    `wrong` is True for labelled pixels with another prediction; `shares` are those of wrong pixels among all labelled
-    ones of the full images, whose indices in their set are `rows`.
+    Attributes:
+        images: Images as bytes (M, c, h, w).
+        uncertainty: Uncertainty maps (M, h, w).
+        wrong: True for labelled pixels whose prediction is wrong (M, h, w).
+        labelled: True for labelled pixels (M, h, w).
+        rows: Indices of the images in their set.
+        shares: Fraction of wrong pixels among the labelled pixels of each image before subsampling.
     """
 
     images: np.ndarray
@@ -35,7 +40,7 @@ class KeptMaps:
     shares: np.ndarray
 
     def as_bytes(self) -> bytes:
-        """Return the content of a file."""
+        """Return the maps as the content of a safetensors file."""
         save = require("safetensors.numpy", extra="torch").save
         return save({name: np.ascontiguousarray(values) for name, values in sorted(vars(self).items())})
 
@@ -48,7 +53,7 @@ class KeptMaps:
 def map_some(
     net: Any, split: Split, scored: Outputs, scores: np.ndarray, scorer: Any, features: str | None, device: str | None
 ) -> KeptMaps:
-    """Map the images that a score is surest and least sure of, and the median one."""
+    """Map the images with the lowest, the median and the highest uncertainty by a score."""
     groups = to_numpy(scored.groups)
     rows = choose_images(scores, groups, len(split.inputs))
     kept = []
@@ -68,7 +73,7 @@ def map_some(
 
 
 def _as_bytes(image: np.ndarray) -> np.ndarray:
-    """Return the image as bytes; values beyond [0, 1] are rescaled."""
+    """Return the image as bytes; if values lie outside [0, 1], the image is rescaled."""
     values = np.nan_to_num(image.astype(np.float64))
     low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
     return np.rint((values - low) / (high - low) * 255).astype(np.uint8)

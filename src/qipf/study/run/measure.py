@@ -1,4 +1,4 @@
-"""Measure scores by every metric, and the intervals of a regression."""
+"""Evaluate scores by every metric, and measure the intervals of a regression."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ SCORES = {
     "contrast": "contrast_of_base_class",
     "max_logit_one_pass": "minus_max_logit_of_one_pass",
 }
-"""Scores of a method of several passes by their names in `qipf.predictive.Summary`; the paper's first."""
+"""Scores of a method of several passes, with their names in `qipf.predictive.Summary`; the paper's score is the first.
+"""
 COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
 """Columns of the rows in a record; `index` is the position of the intensity in its group."""
 ERRORS = "size"
-"""The column `errors` of a regression, which has no wrong predictions."""
+"""Value of the column `errors` for a regression, which has no wrong predictions."""
 MEASURES = ("inside", "width", "loss", "surest")
 """Measures of `compare_intervals` in the long table."""
 ERROR = "error"
-"""The mean absolute error of a regression."""
+"""Name of the mean absolute error of a regression."""
 
 
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Measure every metric for every intensity of a group.
+    """Compute every metric at every intensity of a group.
 
-    `errors` names what the score should find: errors of the "base" network, errors of the method's "own" mean (by its
-    entropy), or "ood" inputs among clean ones. Errors with a predicted probability also get a conventional ECE and
-    Brier score. `subset` is "all", or "common" for the inputs that every method scored; methods of one pass are
-    measured on both.
+    In the rows, `errors` states what the score should detect: errors of the "base" network, errors of the method's
+    "own" mean prediction (only for the entropy), or "ood" inputs among clean ones. For errors with a predicted
+    probability, the conventional ECE and Brier score are added. `subset` is "all", or "common" for the inputs that
+    every method scored; methods of one pass are evaluated on both.
     """
     if "coverage" in params:
         return Result({"columns": list(COLUMNS), "rows": _measure_numbers(context, params, parents)})
@@ -61,7 +62,7 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
             own = _calibrator(held_out, base_held_out, name, own=True) if name == "entropy" and many else None
             for index in range(len(params["intensities"])):
                 if f"{name}/{index}" not in scores:
-                    continue  # a file of scores may lack some
+                    continue  # a file may contain scores for only some intensities
                 where, bootstrap = (index, name, subset), params["bootstrap"]
                 u = _chosen(scores[f"{name}/{index}"], kept)
                 if clean:
@@ -87,7 +88,7 @@ def _chosen(scores: np.ndarray, kept: np.ndarray) -> np.ndarray:
 def _calibrator(
     scores: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray], name: str, *, own: bool
 ) -> ErrorProbability | None:
-    """Fit a calibrator on clean inputs that no network saw; None if a file of scores has none for them."""
+    """Fit a calibrator on the clean held-out inputs; return None if they have no scores."""
     if f"{name}/0" not in scores:
         return None
     u = scores[f"{name}/0"].astype(np.float64)
@@ -122,7 +123,7 @@ def _confidence_rows(
 
 
 def _plain(value: float | None) -> float | None:
-    """Return None for NaN, which JSON does not have."""
+    """Return None for NaN, which JSON does not support."""
     return None if value is None or math.isnan(value) else float(value)
 
 
@@ -130,7 +131,7 @@ def _plain(value: float | None) -> float | None:
 
 
 class PredictedNumbers(NamedTuple):
-    """Predictions and targets (N, k) of one set, and by method the scales (N, k) and scores (N,)."""
+    """Predictions and targets (N, k) of one set, with scales (N, k) and scores (N,) keyed by method."""
 
     predicted: np.ndarray
     targets: np.ndarray
@@ -146,7 +147,7 @@ class PredictedNumbers(NamedTuple):
 def numbers_of(
     base: Mapping[str, np.ndarray], scored: Mapping[str, Mapping[str, np.ndarray]], place: int
 ) -> PredictedNumbers:
-    """Return the predictions at one intensity from the arrays of a base cell and, by method, of score cells."""
+    """Return the predictions at one intensity, from the arrays of a base cell and of score cells keyed by method."""
     scales, scores = (
         {name: found[f"{what}/{place}"] for name, found in scored.items() if f"{what}/{place}" in found}
         for what in ("scale", "score")
@@ -157,9 +158,9 @@ def numbers_of(
 def compare_scales(
     held_out: PredictedNumbers, live: PredictedNumbers, coverage: float, *, methods: Iterable[str], bootstrap: int
 ) -> list[Compared]:
-    """Learn intervals from clean held-out predictions and measure them on others; the lowest loss first.
+    """Learn intervals from clean held-out predictions and evaluate them on others, in order of increasing loss.
 
-    Intervals of one width are included: all others are compared with them.
+    Intervals of constant width are always included, as the baseline.
     """
     ends, scores = {}, {}
     for name in dict.fromkeys([ONE_WIDTH, *methods]):
@@ -174,7 +175,7 @@ def compare_scales(
 
 
 def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Parents) -> list[list[Any]]:
-    """Return the rows of a regression, with `COLUMNS`."""
+    """Return the rows of a regression, whose columns are `COLUMNS`."""
     base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
     scored, scored_held_out = ({"": context.arrays(parents[role])} for role in ("score", "score_held_out"))
     held_out = numbers_of(base_held_out, scored_held_out, 0)
@@ -187,6 +188,6 @@ def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Paren
         for metric, estimate in values.items():
             value, *ends = [None if end is None or np.isnan(end) else float(end) for end in estimate]
             if len(live.targets) == 1:
-                ends = [None, None]  # one input says nothing about others
+                ends = [None, None]  # a single input has no interval
             rows.append([place, "score", ERRORS, metric, value, *ends, len(live.targets), None, "all"])
     return rows

@@ -1,4 +1,4 @@
-"""Load a user's model, and refuse a file, source or model that is not the one of the plan."""
+"""Load the user's own model, and reject files, sources and models that have changed since the start of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.study.plan.methods import MODEL_FILES, ONE_PASS_FILES
 
 
 class ChangedError(ValueError):
-    """A file or model is not the one of the plan."""
+    """A file or model has changed since the start of the run."""
 
 
 def file_digest(path: str | Path) -> str:
@@ -29,24 +29,24 @@ def file_digest(path: str | Path) -> str:
 
 
 def digest(name: str) -> str:
-    """Return the SHA-256 of a file in a plan, or the name of a shipped dataset, whose files are checked when read."""
+    """Return the SHA-256 of a file, or the name itself for a built-in dataset, whose files are verified when read."""
     path = Path(name)
     return file_digest(path) if path.suffix and path.is_file() else name
 
 
 def model_file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a network file; for ONNX, of the graph and its external weights."""
+    """Return the SHA-256 of a network file; for ONNX, including its external weights."""
     if Path(path).suffix != ".onnx":
         return file_digest(path)
     helper = require("onnx.external_data_helper", extra="onnxruntime")
     try:
         graph = require("onnx", extra="onnxruntime").load(str(path), load_external_data=False)
-    except Exception:  # of protobuf; the cell that runs the model says what is wrong with it
+    except Exception:  # the cell that loads the model reports what is wrong with it
         return file_digest(path)
     tensors = [tensor for tensor in helper._get_all_tensors(graph) if helper.uses_external_data(tensor)]
     names = {helper.ExternalDataInfo(tensor).location for tensor in tensors}
     folder = Path(path).resolve().parent
-    files = {name: (folder / name).resolve() for name in sorted(names)}  # those elsewhere are refused later
+    files = {name: (folder / name).resolve() for name in sorted(names)}  # files outside this folder are refused later
     inside = {name: file for name, file in files.items() if file.is_relative_to(folder) and file.is_file()}
     found = [file_digest(path), *(f"{name} {file_digest(file)}" for name, file in inside.items())]
     return found[0] if len(found) == 1 else hashlib.sha256("\n".join(found).encode()).hexdigest()
@@ -54,13 +54,13 @@ def model_file_digest(path: str | Path) -> str:
 
 @contextmanager
 def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
-    """Check the digest of a file before and after a block that reads it; raise ChangedError if it differs."""
+    """Check the digest of a file before and after the block that reads it; raise ChangedError if it differs."""
 
     def check() -> None:
         if path is not None and expected and (found := model_file_digest(path)) != expected:
             raise ChangedError(
-                f"{path} is not the file of the plan (SHA-256 {found[:12]}, expected {expected[:12]}); run the same "
-                "command again to use this file everywhere"
+                f"{path} is not the file of the plan: expected SHA-256 {expected[:12]}, got {found[:12]}; run the same "
+                "command again to use the new file"
             )
 
     check()
@@ -72,10 +72,10 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def module_digest(name: str, source: Path) -> str:
-    """Return a digest of a module and of the files in its folder that it imports, directly or not.
+    """Return a digest of a module and of all files in its folder that it imports, directly or indirectly.
 
-    Imports are found in the source, those inside functions included, but not calls of `importlib.import_module`. For an
-    installed module, only files of its package count.
+    Imports are found in the source, including those inside functions but not calls of `importlib.import_module`. For an
+    installed module, only files of its package are included.
     """
     files = imported_files(name, source)
     if len(files) == 1:
@@ -87,7 +87,7 @@ def module_digest(name: str, source: Path) -> str:
 
 
 def imported_files(name: str, source: Path) -> dict[str, Path]:
-    """Return the module and what it imports from its folder, by dotted name."""
+    """Return the files of a module and of everything that it imports from its folder, keyed by dotted name."""
     source = source.resolve()
     package = source.name == "__init__.py"
     root = source.parents[name.count(".") + package]
@@ -107,7 +107,7 @@ def imported_files(name: str, source: Path) -> dict[str, Path]:
 
 
 def _imports(module: str, file: Path) -> Iterator[str]:
-    """Yield the dotted names that a file may import; `from a import b` may mean the module a.b."""
+    """Yield the dotted names of modules that a file may import; in `from a import b`, b may be a module."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # compiled, or not Python
@@ -130,17 +130,19 @@ def _file(root: Path, name: str) -> Path | None:
 
 
 _PINNED = "__qipf_module_digest__"
-"""Attribute of an imported module with the digest of its source at the first build."""
+"""Attribute of an imported module that holds the digest of its source at the first build."""
 
 
 def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = None) -> nn.Module:
-    """Build the model with a fixed seed, so that every process gets the same network. This runs the user's code.
+    """Build the model by running the user's code with a fixed seed, so that every process obtains the same network.
 
-    `model` is a file of `MODEL_FILES` or "module:callable", which may have `weights`, a safetensors file. `expected`
-    are the digests of the plan; None skips the check.
+    Args:
+        model: A file with a suffix in `MODEL_FILES`, or "module:callable".
+        weights: A safetensors file for "module:callable", or None.
+        expected: The digests in the parameters of the cell; None skips the check.
 
     Raises:
-        ChangedError: The model differs from the one of the plan.
+        ChangedError: The model has changed since the start of the run.
     """
     program = model.endswith(MODEL_FILES)
     wanted = expected or {}
@@ -150,16 +152,16 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
         found = _network_digest(model, net)
         if found != expected["model"]:
             raise ChangedError(
-                f"the model {model} is not the one of the plan (digest {found[:12]}, expected "
-                f"{expected['model'][:12]}): its source or its weights differ"
+                f"the model {model} is not the one of the plan: its source or its weights differ (expected digest "
+                f"{expected['model'][:12]}, got {found[:12]})"
             )
     return net
 
 
 def digests(model: str, weights: str | None) -> dict[str, str | None]:
-    """Return digests of the model's files or, for "module:callable", of its source and tensors.
+    """Return the digests of the model's files or, for "module:callable", of its source and tensors.
 
-    A model that cannot be built is identified by its name: its cell fails and reports why.
+    A model that cannot be built is identified by its name; the cell that loads it reports the error.
     """
     of_weights = None if weights is None else file_digest(weights)
     if model.endswith(MODEL_FILES):
@@ -180,7 +182,7 @@ def _build(model: str, weights: str | None) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net: Any = load_model(model, None if weights is None else Path(weights))
-    if not model.endswith(ONE_PASS_FILES):  # those have no training mode
+    if not model.endswith(ONE_PASS_FILES):  # these have no training mode
         net.eval()
     return net
 
@@ -197,7 +199,7 @@ def _network_digest(model: str, net: nn.Module) -> str:
 
 
 def _pinned_digest(name: str) -> str:
-    """Return the digest of a module's source as this process imported it, even if the file was edited since."""
+    """Return the digest of a module's source as imported by this process, even if the file has been edited since."""
     module = sys.modules[name]
     if _PINNED not in vars(module):
         source = getattr(module, "__file__", None)

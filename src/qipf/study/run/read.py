@@ -1,16 +1,16 @@
-"""The store of a study, for reading: what tables and reports are made from.
+"""Read the store of a study, the source of all tables and reports.
 
     bench = open_store("results/mnist")
     bench.rows()                              # the long table (columns: see `Row`)
     for condition in bench.conditions():
         p = bench.predictions(condition)
-        p.labels, p.predicted, p.correct      # (n,) of the base network
-        p.scores["entropy", "score"]          # {(method, score): (n,) float32}; higher = less sure
+        p.labels, p.predicted, p.correct      # arrays (n,) for the base network
+        p.scores["entropy", "score"]          # keyed by (method, score): (n,) float32; higher = less certain
         p.scores["ensemble", "std"]           # several passes: "std", "entropy", "mutual_information"
 
-If methods of several passes saw only some of the inputs (`multi_pass_size`), their scores are NaN for the others
-(and their classes -1), and `p.common()` has the inputs that all methods scored. A store whose run has not ended, or in
-which cells failed, gives what it has. A damaged file raises DamagedError, a StoreError.
+If methods of several passes were run on only some of the inputs (`multi_pass_size`), their scores are NaN for the
+others (and their classes -1), and `p.common()` returns the inputs that all methods scored. A store whose run has not
+ended, or in which cells failed, returns the results that it has. A damaged file raises DamagedError, a StoreError.
 """
 
 from __future__ import annotations
@@ -51,24 +51,26 @@ class Row(NamedTuple):
     """One number of the long table.
 
     Attributes:
-        seed: That of the base network.
-        shift: "clean", a shift, or "ood:" and a dataset.
-        intensity: In the unit of the shift.
-        severity: Position in the grid of the shift, from 1; 0 without a shift.
-        method: Its name in the plan.
-        score: "score" for one pass; "std" (the paper's), "entropy", ... for several.
-        errors: What the score should find: errors of the "base" network or of the method's "own" mean, "ood" inputs, or
-            "size" for a regression.
-        metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability);
-            for a regression, a measure of `qipf.decisions.comparison.compare_intervals` or "error", the mean absolute
-            error.
-        value: Of the metric; NaN if it is undefined.
-        low: Lower end of the 95 % bootstrap interval, or NaN.
-        high: Upper end.
+        dataset: Name of the dataset.
+        net: Name of the network.
+        seed: Seed of the base network.
+        shift: "clean", the name of a shift, or "ood:" followed by a dataset.
+        intensity: Intensity in the unit of the shift.
+        severity: Position in the grid of the shift, starting at 1; 0 without a shift.
+        method: Name of the method in the plan.
+        score: "score" for methods of one pass; "std" (the paper's), "entropy", ... for several passes.
+        errors: What the score should detect: errors of the "base" network or of the method's "own" mean prediction,
+            "ood" inputs, or the "size" of errors in a regression.
+        metric: A name in `qipf.metrics.METRICS`, or "ece_confidence" or "brier_confidence" (for the predicted
+            probability). For a regression, a measure of `qipf.decisions.comparison.compare_intervals`, or "error" for
+            the mean absolute error.
+        value: Value of the metric; NaN if it is undefined.
+        low: Lower end of the 95% bootstrap interval, or NaN.
+        high: Upper end of the interval, or NaN.
         n: Number of predictions.
-        accuracy: Share of correct predictions (of clean inputs for "ood"); NaN for a regression.
-        subset: "all", or "common" for the inputs that every method scored; compare methods on these, see
-            `qipf.study.tables.frame.comparable`.
+        accuracy: Fraction of correct predictions (for "ood", on clean inputs); NaN for a regression.
+        subset: "all", or "common" for the inputs that every method scored; compare methods only on the latter (see
+            `qipf.study.tables.frame.comparable`).
     """
 
     dataset: str
@@ -90,7 +92,7 @@ class Row(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """One set of evaluated predictions."""
+    """The condition under which one set of predictions was evaluated."""
 
     dataset: str
     net: str
@@ -110,7 +112,7 @@ class Predictions:
     own_predicted: dict[str, np.ndarray] = field(default_factory=dict)
     common_rows: np.ndarray | None = None
     groups: np.ndarray | None = None
-    """The input of each prediction if a model makes several per input."""
+    """The input of each prediction, if the model makes several predictions per input."""
 
     @property
     def correct(self) -> np.ndarray:
@@ -118,7 +120,7 @@ class Predictions:
         return self.predicted == self.labels
 
     def common(self) -> Predictions:
-        """Return the part for the inputs that every method scored, on which methods are compared."""
+        """Return the predictions for the inputs that every method scored, on which methods are compared."""
         if self.common_rows is None:
             return self
         rows = self.common_rows
@@ -128,15 +130,15 @@ class Predictions:
 
 
 def open_store(path: str | os.PathLike[str]) -> Bench:
-    """Open the store of a study; raise StoreError if nothing was ever run in it."""
+    """Open the store of a study; raise StoreError if it has no results."""
     bench = Bench(Store(path))
     for name in ("plan.json", "index.json"):
         if not bench.store.documents.has(name):
-            raise StoreError(f"{bench.store.path} has no {name}: no benchmark was run in it yet")
+            raise StoreError(f"{bench.store.path} has no {name}: no benchmark has been run in it yet")
     bench.lost = bench.store.lost_records()
     measures = [one for one in bench.lost if one[0] == "measure"]
-    if measures and bench.store.finished():  # the tables would lack their numbers; without any cell, they speak for all
-        why = f"it is missing, the first of {len(measures)} lost records"
+    if measures and bench.store.finished():  # numbers would be missing; a store without any cells has only its tables
+        why = f"it is missing (lost records: {len(measures)})"
         raise damaged(bench.store.file(*measures[0], ".json"), why)
     return bench
 
@@ -159,12 +161,12 @@ class Bench:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Versions, device, processor and date of the last run."""
+        """The versions, the device, the processor and the date of the last run."""
         return self._document("environment.json") if self.store.documents.has("environment.json") else {}
 
     @cached_property
     def index(self) -> list[dict[str, Any]]:
-        """Return the description of each cell: kind, key, dataset, net, seed, group, method."""
+        """The description of each cell: kind, key, dataset, net, seed, group, method."""
         entries = self._document("index.json")
         if not isinstance(entries, list) or not all(isinstance(e, dict) and e.keys() >= ENTRY for e in entries):
             why = f"expected a list of entries with {', '.join(sorted(ENTRY))}"
@@ -182,7 +184,7 @@ class Bench:
             raise damaged(self.store.path / name, str(error)) from None
 
     def rows(self) -> list[Row]:
-        """Return the long table of the finished cells, in the order of the plan."""
+        """Return the rows of the long table for all finished cells, in the order of the plan."""
         found = []
         for entry in self._finished("measure"):
             pair = self.pair(entry["dataset"], entry["net"])
@@ -194,7 +196,7 @@ class Bench:
         return found
 
     def times(self) -> list[dict[str, Any]]:
-        """Return milliseconds per sample of every timed method and its forward pass (Table 3)."""
+        """Return the milliseconds per sample of every timed method and its forward pass (Table 3)."""
         found = []
         for entry in self._finished("time"):
             record = self.store.record("time", entry["key"])
@@ -216,7 +218,7 @@ class Bench:
         documents.write("table.parquet", buffer.getvalue())
 
     def conditions(self) -> list[Condition]:
-        """Return every set of predictions in the order of the plan."""
+        """Return the conditions of all sets of predictions, in the order of the plan."""
         found = []
         for entry in self._finished("base"):
             pair, group = self.pair(entry["dataset"], entry["net"]), entry["group"]
@@ -225,19 +227,19 @@ class Bench:
         return found
 
     def predictions(self, condition: Condition, methods: Iterable[str] | None = None) -> Predictions:
-        """Return the predictions of a condition with the scores of all, or of the named, methods."""
+        """Return the predictions under a condition, with the scores of all methods or only of those given."""
         return self._predictions(condition[:4], self._place(condition), methods)
 
     def held_out(self, dataset: str, net: str, seed: int) -> Predictions:
-        """Return the predictions for clean inputs that no network was trained on, for calibration."""
+        """Return the predictions for the clean held-out inputs, which are used for calibration."""
         return self._predictions((dataset, net, seed, "held-out"), 0, None)
 
     def numbers(self, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
-        """Return the held-out predictions of a regression, for learning intervals, and those of a condition."""
+        """Return two sets of predictions of a regression: held out, for learning intervals, and under a condition."""
         return self._numbers((*condition[:3], "held-out"), 0), self._numbers(condition[:4], self._place(condition))
 
     def maps(self, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
-        """Return the position in the grid of a shift whose segmented images were kept, and their maps, or None."""
+        """Return the position of the stored maps in the grid of a shift, and the maps; None if there are none."""
         for entry in self._places.get((dataset, net, seed, shift), []):
             if entry["kind"] == "score" and entry["method"] == method:
                 content = self.store.content("score", entry["key"], SUFFIX)
@@ -249,13 +251,15 @@ class Bench:
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
     ) -> np.ndarray:
-        """Return the inputs behind some rows of the predictions, shifted again; `data` has the files of datasets."""
+        """Shift the inputs of the given rows of the predictions again; `data` is the folder with dataset files."""
         from qipf.arrays import to_numpy
         from qipf.study.run import study_data
 
         pair, wanted = self.pair(condition.dataset, condition.net), np.asarray(rows)
         if pair.predicts != "classes":
-            raise ValueError(f"images: rows are single {pair.predicts}, several per input, with no image of their own")
+            raise ValueError(
+                f"images: only for predicts = 'classes', which has one row per image; got {pair.predicts!r}"
+            )
         folder = None if data is None else str(data)
         digests = [
             self.store.record(entry["kind"], entry["key"])["params"]["data"]["digest"]
@@ -275,14 +279,14 @@ class Bench:
         return to_numpy(study_data.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
 
     def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
-        """Return a fitted scorer; None for methods of several passes and scores from a file."""
+        """Return a fitted scorer, or None for methods of several passes and scores from a file."""
         for entry in self._finished("fit"):
             if (entry["dataset"], entry["net"], entry["seed"], entry["method"]) == (dataset, net, seed, method):
                 return self.store.scorer("fit", entry["key"])
         return None
 
     def networks(self) -> list[dict[str, Any]]:
-        """Return the networks with their accuracy on clean test inputs; a regression has none."""
+        """Return the networks with their accuracy on clean test inputs; an empty list for a regression."""
         found = [(entry, self.store.record(entry["kind"], entry["key"])) for entry in self._finished("train", "model")]
         return [
             {**{name: entry[name] for name in ("dataset", "net", "seed")}, "accuracy": record["accuracy"]}
@@ -291,22 +295,24 @@ class Bench:
         ]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return label, kind, error and traceback of failed cells, and if a damaged file was the cause."""
+        """Return the label, kind, error and traceback of failed cells, and whether a damaged file was the cause."""
         found = [self.store.note("failed", key) for key in dict.fromkeys(entry["key"] for entry in self.index)]
         return [failure for failure in found if failure is not None]
 
     def notes(self) -> list[str]:
-        """Return notes about cells of other code, fits, and the calibration of a user's model."""
+        """Return notes about lost records, cells computed by different code, fits, and the user's own models."""
         found = [note for note in (note_of(self.environment),) if note]
         if self.lost:
-            found.append(f"{len(self.lost)} records of the store are lost; run the plan again to compute them")
+            count = len(self.lost)
+            lost = "1 record of the store is lost" if count == 1 else f"{count} records of the store are lost"
+            found.append(f"{lost}; run the plan again to compute what is missing")
         for entry, note in self.noted("model", "fit"):
             method = f"{entry['method']} on " if entry["method"] else ""
             found.append(f"{method}{entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
         return found
 
     def noted(self, *kinds: str) -> list[tuple[dict[str, Any], str]]:
-        """Return the finished cells of some kinds that left a note, and the note."""
+        """Return the finished cells of the given kinds that have a note, each with its note."""
         found = [
             (entry, self.store.record(entry["kind"], entry["key"]).get("note")) for entry in self._finished(*kinds)
         ]
@@ -316,11 +322,11 @@ class Bench:
         return [e for e in self.index if e["kind"] in kinds and self.store.has(e["kind"], e["key"])]
 
     def pair(self, dataset: str, net: str) -> Pair:
-        """Return the settings of a pair by its names in tables."""
+        """Return the settings of the pair with these names in tables."""
         for pair in self.plan.pairs:
             if (pair.dataset_name, pair.net) == (dataset, net):
                 return pair
-        raise ValueError(f"the plan {self.plan.name} has no pair {dataset} with {net}")
+        raise ValueError(f"the plan {self.plan.name!r} has no pair {dataset}/{net}")
 
     def _place(self, condition: Condition) -> int:
         grid = self.pair(condition.dataset, condition.net).grid(condition.shift)
@@ -337,7 +343,7 @@ class Bench:
         for entry in self._places.get(about, []):
             if entry["kind"] == "base":
                 return self.store.arrays("base", entry["key"])
-        raise StoreError(f"{self.store.path} has no predictions for {about[0]}/{about[1]} under {about[3]} (yet)")
+        raise StoreError(f"{self.store.path} has no predictions yet for {about[0]}/{about[1]} under {about[3]}")
 
     def _predictions(self, about: tuple[Any, ...], place: int, methods: Iterable[str] | None) -> Predictions:
         wanted = None if methods is None else set(methods)
@@ -345,7 +351,7 @@ class Bench:
         own: dict[str, np.ndarray] = {}
         base = self._base(about)
         if "targets" in base:
-            raise ValueError("a regression has no right or wrong predictions; use `Bench.numbers`")
+            raise ValueError("the predictions of a regression are neither right nor wrong; use `Bench.numbers`")
         count = len(base["labels"])
         common: np.ndarray | None = None
         for entry in self._places[about]:

@@ -29,24 +29,24 @@ from qipf.study.run.verify import clean, repair, source_digest
 
 
 class Display:
-    """A progress bar, live on a terminal; otherwise one line per task, with `quiet` for failures only."""
+    """A progress bar on a terminal; elsewhere, one printed line per task. With `quiet`, only failures are printed."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet, self.spent, self.start = quiet, 0.0, time.monotonic()
 
     def showing(self, tasks: list[WorkItem]) -> Any:
-        """Return the context in which the bar is shown."""
+        """Return a context manager that shows the bar."""
         self.bar, self.finished, self.lines = bar(not self.quiet), 0, {}
         self.cells, self.total = sum(len(task.cells) for task in tasks), sum(task.cost for task in tasks)
         self.overall = self.bar.add_task("cells", total=self.cells)
         return self.bar
 
     def started(self, task: WorkItem) -> None:
-        """Show a task that began."""
+        """Show a task that has started."""
         self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}", total=len(task.cells))
 
     def ended(self, task: WorkItem, states: dict[str, str]) -> None:
-        """Count a task that ended."""
+        """Count a task that has ended."""
         self.finished += len(task.cells)
         self.spent += task.cost
         self.bar.update(self.overall, completed=self.finished)
@@ -63,7 +63,14 @@ class Display:
 
 @dataclass
 class RunSummary:
-    """The outcome of a run: cells `done` and `reused`, records of the `failed` and labels of the `skipped` ones."""
+    """The outcome of a run.
+
+    Attributes:
+        done: Number of cells that were computed.
+        reused: Number of cells that were already in the store.
+        failed: Records of the failed cells.
+        skipped: Labels of the cells that depend on a failed cell.
+    """
 
     done: int = 0
     reused: int = 0
@@ -85,14 +92,14 @@ def run(
     data: str | os.PathLike[str] | None = None,
     display: Display | None = None,
 ) -> RunSummary:
-    """Run what the targets need and the store lacks.
+    """Run the targets and all cells that they depend on, except those already in the store.
 
-    A failed cell is recorded with its traceback, its children are skipped, and the rest goes on. The next run tries it
-    again.
+    A failed cell is recorded with its traceback, the cells that depend on it are skipped, and all others continue. The
+    next run tries it again.
 
     Raises:
         StoreError: The store can no longer be written.
-        RefusedError: A worker runs other code, or the cluster is gone.
+        RefusedError: A worker runs different code, or the cluster is gone.
     """
     targets = list(targets)
     finished = store.finished()
@@ -100,7 +107,7 @@ def run(
     cells = {cell.key: cell for task in tasks for cell in task.cells}
     report = RunSummary(reused=sum(cell.key in finished for cell in needed(targets)))
     states: dict[str, str] = {}
-    # expensive tasks first: a long one that begins last would keep all others waiting
+    # expensive tasks first, because a long task that starts last would prolong the run
     waiting = sorted(tasks, key=lambda task: (task.exclusive, -task.cost))
     running: dict[Future[dict[str, str]], WorkItem] = {}
     display = display or Display(quiet=True)
@@ -117,7 +124,7 @@ def run(
                     else:
                         display.ended(task, states)
                 if not running and not ready:
-                    raise RuntimeError(f"these tasks wait for each other: {', '.join(task.name for task in waiting)}")
+                    raise RuntimeError(f"these tasks depend on each other: {', '.join(task.name for task in waiting)}")
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     task = running.pop(future)
                     _settle(task, future, states, store)
@@ -180,7 +187,7 @@ def _settle(task: WorkItem, future: Future[dict[str, str]], states: dict[str, st
         if cell.key in states:
             continue
         state = found.get(cell.key)
-        if state is None:  # something else ended the task: what it finished is in the store
+        if state is None:  # the task ended early; the cells that it finished are in the store
             state = "done" if store.has(cell.kind, cell.key) else "failed"
             if state == "failed":
                 about = {"label": cell.label, "kind": cell.kind, "error": f"{type(error).__name__}: {error}"}
@@ -189,7 +196,7 @@ def _settle(task: WorkItem, future: Future[dict[str, str]], states: dict[str, st
 
 
 ATTEMPTS = 3
-"""How often a run is repeated because files were damaged while it ran."""
+"""Maximum number of attempts at a run during which files are damaged."""
 
 
 def run_plan(
@@ -203,25 +210,27 @@ def run_plan(
     times: bool = True,
     quiet: bool = False,
 ) -> tuple[RunSummary, list[str]]:
-    """Run what a store lacks of a plan and write its tables; call it again after any interruption.
+    """Run a plan and write its tables; to continue after an interruption, call it again.
+
+    Only cells that the store does not contain are computed.
 
     Args:
         plan: From `qipf.study.load_plan`.
-        store: Folder of the results, made if it does not exist.
+        store: Folder for the results, created if it does not exist.
         engine: "auto", "serial", "local" or the address of a Dask scheduler.
-        device: "cpu" or "cuda"; None for CUDA if there is one.
+        device: "cpu" or "cuda"; None uses CUDA if it is available.
         data: Folder with dataset files.
-        workers: Local processes; None for one per core.
-        times: Measure the time per sample as well; a later run on an idle machine can add it.
-        quiet: Print only failures, and what makes results doubtful.
+        workers: Number of local processes; None for one per core.
+        times: Also measure the time per sample; it can be added by a later run on an idle machine.
+        quiet: Print only failures and notes that cast doubt on results.
 
     Returns:
         The outcome, and notes for the user.
 
     Raises:
-        BusyError: Another process writes to the store.
-        StoreError: The store cannot be written, or belongs to another plan.
-        ValueError: A file or model of the plan does not fit.
+        BusyError: Another process is writing to the store.
+        StoreError: The store cannot be written, or contains the results of another plan.
+        ValueError: A file does not fit the model or the plan.
     """
     find_data(plan, data)
     check_own(plan, data)
@@ -241,9 +250,9 @@ def run_plan(
         opened.documents.write("environment.json", json.dumps(about, indent=1, sort_keys=True))
         notes += [note for note in (verify.note_of(about),) if note]
         if not locked:
-            notes.append(f"{opened.path} is on a file system without locks: make sure that no other run uses it")
+            notes.append(f"{opened.path} is on a file system without locks; make sure that no other run uses the store")
         display, total = Display(quiet=quiet), RunSummary()
-        _say(notes)  # now, and not after hours
+        _say(notes)  # before a run that may take hours
         for attempt in range(ATTEMPTS):
             chosen = open_engine(engine, device=device, workers=workers)
             report = run(wanted(), opened, chosen, device=device, data=data, display=display)
@@ -263,20 +272,19 @@ def _say(notes: list[str]) -> None:
 
 
 def _check_name(plan: Plan, store: Store) -> None:
-    """Raise StoreError if the store has the results of another plan."""
+    """Raise StoreError if the store contains the results of another plan."""
     try:
         found = json.loads(store.documents.read("plan.json"))["name"]
     except StoreError:
-        return  # there is none yet, or it is damaged and is written again
+        return  # there is none yet, or it is damaged and will be written again
     if found != plan.name:
         raise StoreError(
-            f"{store.path} has the results of the plan {found!r}, this is the plan {plan.name!r}; name another folder "
-            "with -o"
+            f"{store.path} contains the results of the plan {found!r}, not {plan.name!r}; choose another folder with -o"
         )
 
 
 def _write_index(plan: Plan, store: Store, index: list[dict[str, Any]]) -> None:
-    """Write the plan and its index, and remove tables of an earlier version of the plan."""
+    """Write the plan and its index; if either has changed, remove the tables."""
     contents = {
         "plan.json": json.dumps(plan.as_json(), indent=1, sort_keys=True).encode(),
         "index.json": json.dumps(index, indent=0, sort_keys=True).encode(),
@@ -307,7 +315,7 @@ def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:
 
 
 def environment(device: str, engine: str) -> dict[str, Any]:
-    """Return what the numbers may depend on besides the plan."""
+    """Return everything besides the plan that the numbers may depend on."""
     torch = require("torch", extra="bench")
     packages = ("qipf", "numpy", "scipy", "scikit-learn", "torch", "safetensors")
     versions = {}

@@ -1,6 +1,6 @@
-"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for one writer.
+"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for a single writer.
 
-A sealed file is JSON with a checksum of the bytes of its content, which is verified before they are parsed::
+A sealed file is JSON with a checksum of the bytes of its content, which is verified before the content is parsed::
 
     {"sha256": "9f86d0...",
     "content": {...}}
@@ -36,17 +36,17 @@ _DIGITS = 64
 
 
 def seal(content: Any) -> bytes:
-    """Return the bytes of a sealed file; equal content gives equal bytes."""
+    """Return the bytes of a sealed file; equal content yields equal bytes."""
     body = json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode()
     return _BEGIN + sha256_of(body).encode() + _MIDDLE + body + _END
 
 
 def unseal(data: bytes) -> Any:
-    """Return the content of a sealed file; raise ValueError if the bytes are not those that were written."""
+    """Return the content of a sealed file; raise ValueError if the bytes were altered."""
     start = len(_BEGIN) + _DIGITS
     body = data[start + len(_MIDDLE) : -len(_END)]
     if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
-        raise ValueError("it is not a file with a checksum, or is cut short")
+        raise ValueError("it has no checksum or is truncated")
     if sha256_of(body).encode() != data[len(_BEGIN) : start]:
         raise ValueError("its checksum does not match its content")
     return json.loads(body)
@@ -58,7 +58,7 @@ def sha256_of(data: bytes) -> str:
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error codes of a full disk."""
+"""Error codes for a full disk."""
 
 
 class StoreError(OSError):
@@ -66,45 +66,45 @@ class StoreError(OSError):
 
 
 class DamagedError(StoreError):
-    """A file of the store is missing or altered; `why` tells which."""
+    """A file of the store is missing or altered; `why` describes the damage."""
 
     why = ""
 
 
 class BusyError(StoreError):
-    """Another process writes to the store."""
+    """Another process is writing to the store."""
 
 
 class RefusedError(RuntimeError):
-    """A worker runs other code than the process that started the study, or the cluster is gone."""
+    """A worker runs different code from the process that started the study, or the cluster is gone."""
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into messages with a remedy."""
+    """Replace errors of the operating system with messages that state a remedy."""
     try:
         yield
     except StoreError:
         raise
     except OSError as error:
         if error.errno in FULL:
-            what = "the disk is full; free some space and start the same command again: finished cells are kept"
+            what = "the disk is full; free some space and run the same command again (finished cells are kept)"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            what = "it is not writable; change its permissions or name another folder"
+            what = "it is not writable; change its permissions or choose another folder"
         else:
             what = f"{error.strerror or error}"
         raise StoreError(f"cannot write to the store {path}: {what}") from error
 
 
 def damaged(file: Path, why: str) -> DamagedError:
-    """Return the error about a damaged file, with a remedy."""
+    """Return an error that reports a damaged file and a remedy."""
     error = DamagedError(f"{file} is damaged: {why}; run `qipf bench` with the same plan to compute it again")
     error.why = why
     return error
 
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Error codes of file systems without locks."""
+"""Error codes for file systems without locks."""
 
 
 def _busy(file: Path) -> str:
@@ -113,20 +113,23 @@ def _busy(file: Path) -> str:
         who = f"process {about['process']} on {about['host']} (plan {about['plan']}, since {about['started']})"
     except (OSError, ValueError, KeyError, TypeError):
         who = "another process"
-    return f"{file.parent} is in use by {who}; wait until it ends, stop it, or name another folder"
+    return f"{file.parent} is in use by {who}; wait until it ends, stop it, or choose another folder"
 
 
 CHECKSUMS = "checksums.json"
 
 
 class Documents:
-    """The documents in the folder of a store, each with a checksum."""
+    """The documents at the top level of a store, each with a checksum."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, name: str, data: str | bytes) -> None:
-        """Write the checksum, then the document; that of the present file stays valid in case of a crash in between."""
+        """Write the checksum, then the document.
+
+        The checksum of the present file remains valid, in case the process is killed between the two.
+        """
         data = data.encode() if isinstance(data, str) else data
         file, sums = self.path / name, self._sums()
         present = sha256_of(file.read_bytes()) if file.is_file() else None
@@ -139,14 +142,14 @@ class Documents:
         """Return the bytes of a document.
 
         Raises:
-            DamagedError: They are not what was written.
+            DamagedError: The document was altered.
             StoreError: There is no such document.
         """
         file = self.path / name
         try:
             data = file.read_bytes()
         except FileNotFoundError:
-            raise StoreError(f"{self.path} has no {name}: no benchmark was run in it yet") from None
+            raise StoreError(f"{self.path} has no {name}: no benchmark has been run in it yet") from None
         if sha256_of(data) not in self.checksums().get(name, ()):
             raise damaged(file, "its checksum does not match its content")
         return data
@@ -169,7 +172,7 @@ class Documents:
         return {}
 
     def checksums(self) -> dict[str, list[str]]:
-        """Return the checksums that each document may have; raise DamagedError if their file is damaged."""
+        """Return the valid checksums of each document; raise DamagedError if the file of checksums is damaged."""
         file = self.path / CHECKSUMS
         try:
             return unseal(file.read_bytes())
@@ -188,10 +191,10 @@ ARRAYS = ".safetensors"
 
 
 class Store:
-    """The folder with the results of one study, made if it does not exist and `create` is true.
+    """The folder that contains the results of one study, created if it does not exist and `create` is True.
 
     Raises:
-        StoreError: It does not exist, is no store, has another format or cannot be written.
+        StoreError: The folder does not exist, is not a store, has another format or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -201,16 +204,16 @@ class Store:
             self._create()
         elif not (self.path / "store.json").is_file():
             raise StoreError(
-                f"{self.path} is not a benchmark store (it has no store.json); `qipf bench PLAN -o DIR` makes one"
+                f"{self.path} is not a benchmark store (it has no store.json); create one with `qipf bench PLAN -o DIR`"
             )
         self._check_format()
 
     def _create(self) -> None:
         found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
-        # a run that was killed while it made the folder leaves only our own sub-folders, without store.json
+        # a run that was killed while it created the folder leaves only our own subfolders, without store.json
         named = {name for name in found if not name.startswith(".")}
         if found and "store.json" not in found and not named <= set(FOLDERS):
-            raise StoreError(f"{self.path} has files in it and is not a benchmark store; name a new or empty folder")
+            raise StoreError(f"{self.path} contains files but is not a benchmark store; choose a new or empty folder")
         file = self.path / "store.json"
         if file.exists() and self._format() is None:
             if not (self.path / "cells").is_dir():
@@ -222,20 +225,20 @@ class Store:
             if not file.exists():
                 atomic_write(file, seal({"format": FORMAT}))
             with tempfile.NamedTemporaryFile(dir=self.path / "cells"):
-                pass  # to know before hours of work whether we may write
+                pass  # fails now, not after hours of work, if the folder is not writable
 
     def _check_format(self) -> None:
         found = self._format()
         if found is None:
-            raise damaged(self.path / "store.json", "it does not say which format the store has")
+            raise damaged(self.path / "store.json", "it does not state the format of the store")
         if found != FORMAT:
             raise StoreError(
-                f"{self.path} has store format {found}, this version of qipf reads {FORMAT}; use the version of qipf "
-                "that made it, or start an empty store"
+                f"{self.path}: expected store format {FORMAT}, got format {found}; use the version of qipf that "
+                "created it, or start an empty store"
             )
 
     def _format(self) -> Any:
-        """Return the format in store.json; None if it is damaged."""
+        """Return the format in store.json, or None if the file is damaged."""
         try:
             data = (self.path / "store.json").read_bytes()
             content = json.loads(data)  # format 1 had no checksums
@@ -244,7 +247,7 @@ class Store:
             return None
 
     def set_aside(self, file: Path) -> Path:
-        """Move a damaged file to the folder "damaged" and return its new path."""
+        """Move a damaged file to the folder "damaged", and return its new path."""
         name = "-".join(file.relative_to(self.path).parts)
         with explained(self.path):
             folder = self.path / "damaged"
@@ -258,7 +261,7 @@ class Store:
     def writing(self, plan: str = "") -> Iterator[bool]:
         """Be the only writer during the block; yield False if the file system has no locks.
 
-        The content of the lock only names the holder: a file left by a killed process does not lock.
+        The content of the lock file only names the holder; a file left by a killed process does not lock the store.
 
         Raises:
             BusyError: Another process holds the lock.
@@ -270,7 +273,7 @@ class Store:
             return
         file = self.path / "store.lock"
         if file.is_symlink():
-            raise StoreError(f"{file} is a link, and its target would be overwritten; remove the link")
+            raise StoreError(f"{file} is a link, whose target would be overwritten; remove the link")
         with explained(self.path):
             handle = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
         try:
@@ -311,18 +314,18 @@ class Store:
         return {file.stem for file in (self.path / "cells").glob("*/*.json")}
 
     def seal_records(self) -> None:
-        """List all records in a document with a checksum, so that a lost one is noticed."""
+        """List all records in a document with a checksum, so that lost records are noticed."""
         found = sorted(f"{file.parent.name}/{file.stem}" for file in (self.path / "cells").glob("*/*.json"))
         self.documents.write(RECORDS, json.dumps(found, indent=0))
 
     def lost_records(self) -> list[tuple[str, str]]:
-        """Return kind and key of the cells whose record was listed at the end of the last run and is gone.
+        """Return the kind and the key of all cells whose records have disappeared since the end of the last run.
 
         Raises:
-            DamagedError: The list is damaged.
+            DamagedError: The list of records is damaged.
         """
         if RECORDS not in self.documents.checksums():
-            return []  # no run has ended, or an older version made the store
+            return []  # no run has ended, or an older version created the store
         listed = [name.split("/") for name in json.loads(self.documents.read(RECORDS))]
         return [(kind, key) for kind, key in listed if not self.has(kind, key)]
 
@@ -334,9 +337,9 @@ class Store:
         arrays: Mapping[str, np.ndarray] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Write the files of a cell and last its record, which makes it finished.
+        """Write the files of a cell and then its record, which marks the cell as finished.
 
-        A finished cell keeps its result: a worker that was given up may still end its work.
+        The result of a finished cell is not replaced, since a worker that was given up may still complete its work.
         """
         if self.has(kind, key):
             return
@@ -358,7 +361,7 @@ class Store:
         """Return the record of a finished cell.
 
         Raises:
-            DamagedError: It is not what was written.
+            DamagedError: The record was altered.
             StoreError: The cell is not finished.
         """
         file = self.file(kind, key, ".json")
@@ -370,11 +373,11 @@ class Store:
             raise damaged(file, str(error)) from None
         of = record.get("cell") if isinstance(record, dict) else None
         if of != f"{kind}/{key}":
-            raise damaged(file, f"it is the record of {of}" if of else "it is not the record of a cell")
+            raise damaged(file, f"it is the record of the cell {of}" if of else "it is not the record of a cell")
         return record
 
     def content(self, kind: str, key: str, suffix: str) -> bytes | None:
-        """Return the bytes of a file of a finished cell; None if it has no such file. Raises as `record` does."""
+        """Return the bytes of a file of a finished cell, or None if it has no such file. Raises as `record` does."""
         expected = self.record(kind, key)["files"].get(suffix)
         if expected is None:
             return None
@@ -388,30 +391,30 @@ class Store:
         return data
 
     def arrays(self, kind: str, key: str) -> dict[str, np.ndarray]:
-        """Return the arrays of a finished cell, {} if it has none. Raises as `record` does."""
+        """Return the arrays of a finished cell, or {} if it has none. Raises as `record` does."""
         data = self.content(kind, key, ARRAYS)
         return {} if data is None else dict(sorted(require("safetensors.numpy", extra="torch").load(data).items()))
 
     def scorer(self, kind: str, key: str) -> Scorer | None:
-        """Return the scorer of a finished cell, None if it has none. Raises as `record` does."""
+        """Return the scorer of a finished cell, or None if it has none. Raises as `record` does."""
         from qipf.scores.saving import load
 
         data = self.content(kind, key, ".qipf")
         if data is None:
             return None
-        with tempfile.TemporaryDirectory() as folder:  # from the bytes that were verified
+        with tempfile.TemporaryDirectory() as folder:  # load exactly the bytes that were verified
             (Path(folder) / "scorer.qipf").write_bytes(data)
             return load(Path(folder) / "scorer.qipf")
 
-    # --- about cells, and never part of a result
+    # --- notes about cells, which are never part of a result
 
     def write_note(self, folder: str, key: str, content: Any) -> None:
-        """Write why a cell "failed", its "seconds", or its "sources": the digest of the code that made it."""
+        """Write a note about a cell: why it "failed", its "seconds", or in "sources" the digest of its code."""
         with explained(self.path):
             atomic_write(self.path / folder / f"{_part(key)}.json", seal(content))
 
     def note(self, folder: str, key: str) -> Any:
-        """Return a note about a cell; None if there is none, or if it is damaged."""
+        """Return a note about a cell, or None if it is missing or damaged."""
         try:
             return unseal((self.path / folder / f"{_part(key)}.json").read_bytes())
         except (FileNotFoundError, ValueError):
@@ -419,7 +422,7 @@ class Store:
 
     @contextmanager
     def attempt(self, key: str) -> Iterator[int]:
-        """Mark a cell as running during the block; yield how many processes died while running it."""
+        """Mark a cell as running during the block; yield the number of processes that died while they ran it."""
         file = self.path / "running" / _part(key)
         with explained(self.path), file.open("ab") as marks:
             deaths = marks.tell()
@@ -431,7 +434,7 @@ class Store:
 
 
 def _part(name: str) -> str:
-    """Return the name if it cannot lead out of its folder."""
+    """Return the name; raise StoreError if it could lead out of its folder."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise StoreError(f"expected the kind or the key of a cell, got {name!r}")
     return name

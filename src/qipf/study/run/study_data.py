@@ -1,4 +1,4 @@
-"""The data of a plan, loaded once per process and kept on the device."""
+"""The data of a plan, which each process loads once and keeps on its device."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from qipf.study.plan.plan import Pair
 
 PARTS = ("y", "y_train", "y_test", "y_held_out")
-"""Names of the labels in a file."""
+"""Names of the arrays of labels in a file."""
 UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
-"""Labels that do not count."""
+"""Labels that mark ignored positions, by task."""
 FORMS = {
     "classes": ((1,), "iub", "one label per input, an integer >= 0,"),
     "tokens": ((2,), "iub", "one token per position (N, T), or -100"),
@@ -39,18 +39,18 @@ FORMS = {
     "labels": ((2,), "iubf", "labels (N, L) of 0 and 1"),
     "numbers": ((1, 2), "f", "targets (N,) or (N, k) as floating-point numbers"),
 }
-"""Dimensions, types and description of the labels of each task."""
+"""Number of dimensions, types and description of the labels of each task."""
 HINTS = {
     ("classes", "f"): '; for a regression, set predicts = "numbers"',
-    **{("numbers", kind): "; if these integers are amounts, save y.astype('float64')" for kind in "iu"},
+    **{("numbers", kind): "; if these integers are quantities, save y.astype('float64')" for kind in "iu"},
 }
 
 
 def read_npz(path: Path, predicts: str = "classes") -> Dataset:
     """Read a dataset: x_train, y_train, x_test and y_test, or x and y, which are split into random halves.
 
-    x_held_out and y_held_out are optional and serve for calibration. Images are (N, c, h, w) or (N, h, w), floats in
-    [0, 1] or uint8; rows of a table (N, d) are floats, token ids (N, T) integers.
+    x_held_out and y_held_out are optional and used for calibration. Images (N, c, h, w) or (N, h, w) are floats in
+    [0, 1] or uint8, rows of a table (N, d) are floats, and token ids (N, T) are integers.
 
     Raises:
         ValueError: An array is missing, or has the wrong shape or type.
@@ -62,8 +62,8 @@ def read_npz(path: Path, predicts: str = "classes") -> Dataset:
         raise ValueError(f"{path}: expected x and y, or x_train, y_train, x_test and y_test; {sorted(missing)} missing")
     one_of_two = {"x_held_out", "y_held_out"} & set(arrays)
     if len(one_of_two) == 1:
-        raise ValueError(f"{path}: expected x_held_out and y_held_out, or neither; it has only {one_of_two.pop()}")
-    # checked before rows are drawn, so that errors name rows of the file
+        raise ValueError(f"{path}: expected both x_held_out and y_held_out, got only {one_of_two.pop()}")
+    # check the arrays before rows are drawn, so that errors name rows of the file
     ends = [""] if halves else ["_train", "_test"]
     splits = [_split(arrays, end, path, predicts) for end in ends]
     if halves:
@@ -76,7 +76,7 @@ def read_npz(path: Path, predicts: str = "classes") -> Dataset:
         ends.append("_held_out")
     if not all(len(split.inputs) for split in splits):
         raise ValueError(
-            f"{path}: expected at least one input for training, for testing and in every other part; one is empty"
+            f"{path}: expected at least one input in every part (training, test and held-out data); one part is empty"
         )
     if predicts == "numbers":
         for end in ends:
@@ -91,7 +91,7 @@ def read_shifted(path: Path, predicts: str = "classes") -> Split:
     end = next((end for end in ("", "_test") if {f"x{end}", f"y{end}"} <= set(arrays)), None)
     if end is None:
         raise ValueError(
-            f"{path}: expected x and y, or x_test and y_test; it has {', '.join(sorted(arrays)) or 'none'}"
+            f"{path}: expected x and y, or x_test and y_test, got {', '.join(sorted(arrays)) or 'no arrays'}"
         )
     split = _split(arrays, end, path, predicts)
     if not len(split.inputs):
@@ -120,7 +120,7 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -
 
 
 def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
-    """Return the inputs as the model reads them; bytes are pixels, unless the inputs are token `ids`."""
+    """Return the inputs as a tensor for the model; bytes are pixels unless `ids`, that is, token ids, are expected."""
     if array.dtype == np.uint8 and not ids:
         array = array.astype(np.float32)
         array /= np.float32(255)
@@ -138,7 +138,7 @@ def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
 
 
 def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
-    """Return labels or targets as a tensor; labels that do not count are negative or 255."""
+    """Return labels or targets as a tensor; ignored labels are negative or 255."""
     dimensions, kinds, words = FORMS[predicts]
     wrong = array.ndim not in dimensions or array.dtype.kind not in kinds or 0 in array.shape[1:]
     if wrong or (predicts == "labels" and not zeros_and_ones(array)):
@@ -152,14 +152,14 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
     if predicts == "classes" and len(negative := torch.nonzero(labels < 0).flatten()):
         row = int(negative[0])
         raise ValueError(
-            f"{place}: expected labels from 0, got {array[row]} in row {row}, the first of {len(negative)}; remove or "
-            "repair these rows"
+            f"{place}: expected labels >= 0, got {array[row]} in row {row} (negative labels: {len(negative)}); remove "
+            "or correct these rows"
         )
     if predicts != "classes" and len(labels) and not bool(labelled(labels, predicts).any()):
-        first = " after the first token of each text, which no model predicts" if predicts == "tokens" else ""
+        first = " after the first token of each text" if predicts == "tokens" else ""
         raise ValueError(
-            f"{place}: expected at least one label that counts{first}, got {array.dtype} {array.shape} with none; "
-            f"labels that do not count are {' and '.join(map(str, UNLABELLED[predicts]))}"
+            f"{place}: expected at least one label{first} other than "
+            f"{' and '.join(map(str, UNLABELLED[predicts]))} (ignored), got {array.dtype} {array.shape} with none"
         )
     return labels
 
@@ -167,13 +167,13 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
 def _check_not_classes(targets: np.ndarray, place: str) -> None:
     if zeros_and_ones(targets):
         raise ValueError(
-            f"{place}: expected the targets of a regression, got nothing but 0 and 1; for a classifier, leave "
-            "`predicts` out and give integers"
+            f"{place}: expected the targets of a regression, got nothing but 0 and 1; for a classifier, remove "
+            "`predicts` and store integers"
         )
 
 
 def labelled(labels: Tensor, predicts: str) -> Tensor:
-    """Return True for each label that counts, (N, ...); the first token of a text has no prediction."""
+    """Return True for each label that is not ignored, (N, ...); the first token of a text has no prediction."""
     if predicts == "labels":
         return torch.ones_like(labels, dtype=torch.bool)
     counts = ~torch.isin(labels, torch.tensor(UNLABELLED[predicts], device=labels.device))
@@ -183,7 +183,7 @@ def labelled(labels: Tensor, predicts: str) -> Tensor:
 
 
 class StudyData(NamedTuple):
-    """Disjoint parts of a dataset: to train networks, to calibrate, and to evaluate."""
+    """Disjoint parts of a dataset, for training, calibration (`held_out`) and evaluation."""
 
     train: Split
     held_out: Split
@@ -193,17 +193,17 @@ class StudyData(NamedTuple):
 
     @property
     def task(self) -> Task:
-        """The task of its labels."""
+        """The task that the labels belong to."""
         return PREDICTS[self.predicts]
 
 
 def first(split: Split, size: int) -> Split:
-    """Return the first `size` rows, or all for 0."""
+    """Return the first `size` rows, or all rows if `size` is 0."""
     return Split(split.inputs[:size], split.targets[:size]) if size else split
 
 
 def some_labelled(split: Split, size: int, predicts: str) -> Split:
-    """Return at most `size` rows with a label that counts, evenly spaced because files may be sorted."""
+    """Return at most `size` rows with labels, evenly spaced because files may be sorted."""
     rows = labelled(split.targets, predicts).flatten(1).any(dim=1).nonzero().flatten()
     places = np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).round().astype(int))
     return _rows(split, rows[torch.from_numpy(places).to(rows.device)])
@@ -220,16 +220,22 @@ def load_data(
     digest: str = "",
     predicts: str = "classes",
 ) -> StudyData:
-    """Load a dataset onto the device, with held-out inputs that no network learns from, the same for every seed.
+    """Load a dataset onto the device. Its held-out inputs are never used for training, and are the same for every seed.
 
-    These are x_held_out of the file if it has them. Otherwise they are drawn from the training data or, for a network
-    trained elsewhere, which may have seen all of that, from the test data, which is evaluated without them.
+    The held-out inputs are x_held_out if the file contains it. Otherwise they are drawn from and removed from the
+    training data or, for a network that was trained elsewhere and may have seen all training data, the test data.
 
-    `dataset` is a name or an .npz file, whose SHA-256 is checked unless `digest` is empty; `predicts` is the task of
-    its labels. `folder` has the files of datasets.
+    Args:
+        dataset: A name, or an .npz file.
+        calibration_size: Number of held-out inputs to draw.
+        folder: Folder with the files of datasets.
+        device: Device of the tensors.
+        held_out_of: "train" or "test", the part from which held-out inputs are drawn.
+        digest: Expected SHA-256 of an .npz file; "" skips the check.
+        predicts: Task of the labels.
 
     Raises:
-        ChangedError: The file is not that of the plan.
+        ChangedError: The file has a different digest.
         ValueError: There are too few inputs.
     """
     found = _read(dataset, folder, digest, predicts)
@@ -254,12 +260,12 @@ def load_data(
 
 
 def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -> bool:
-    """Return True if the file of a dataset has x_held_out and y_held_out."""
+    """Return True if the file of a dataset contains x_held_out and y_held_out."""
     return dataset.endswith(".npz") and _read(dataset, None, digest, predicts).held_out is not None
 
 
 def held_out_of(pair: Pair) -> str:
-    """Return the part that held-out inputs are drawn from; a user's model may have seen all training data."""
+    """Return the part from which held-out inputs are drawn; a user's model may have seen all training data."""
     return "train" if pair.model is None else "test"
 
 
@@ -276,11 +282,16 @@ def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "c
 
 
 class Group(NamedTuple):
-    """Inputs that are evaluated together: a shift with all its intensities.
+    """Inputs that are evaluated together, for example under a shift at all its intensities.
 
-    `name` is a shift, "clean", "held-out", or "ood:" and a dataset. The first `size` inputs count (0: all), or `subset`
-    of these, drawn by `common_rows`. `digest` is that of the .npz file of another dataset; `files` of a user's own
-    shift have their `digests`.
+    Attributes:
+        name: A shift, "clean", "held-out", or "ood:" followed by a dataset.
+        intensities: Intensities of the shift.
+        size: Number of inputs, starting with the first (0: all).
+        subset: Number of these inputs that `common_rows` draws (0: all).
+        digest: SHA-256 of the .npz file of an "ood:" dataset.
+        files: The user's own shifted files, one per intensity.
+        digests: SHA-256 of each of these files.
     """
 
     name: str
@@ -293,9 +304,9 @@ class Group(NamedTuple):
 
 
 def common_rows(count: int, size: int) -> np.ndarray:
-    """Return the rows that all methods are compared on: `size` of `count` at random, or all for 0.
+    """Return the rows on which all methods are compared: `size` of `count` rows at random, or all if `size` is 0.
 
-    The draw depends on these two numbers alone: it is the same for every network, seed, shift and method.
+    The draw depends only on these two numbers, so it is the same for every network, seed, shift and method.
     """
     if not 0 < size < count:
         return np.arange(count)
@@ -303,12 +314,12 @@ def common_rows(count: int, size: int) -> np.ndarray:
 
 
 def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, device: str) -> Split:
-    """Return the inputs of a group at its `index`-th intensity."""
+    """Return the inputs of a group at the intensity with this index."""
     if group.name == "held-out":
         return first(data.held_out, group.size)
     if group.name.startswith("ood:"):
         other = _read(group.name.removeprefix("ood:"), folder, group.digest).test
-        # their labels are not classes of this network, so any of its classes will do
+        # these labels are not classes of the network, so any class serves as a placeholder
         other = Split(other.inputs, other.targets.long() % data.classes)
         return _some(Split(other.inputs.to(device), other.targets.to(device)), group)
     if group.files:
@@ -322,7 +333,7 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
 
 
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
-    """Return the inputs of a user's shifted file; all severities share the labels of the first."""
+    """Return the inputs of a user's shifted file; all severities must have the same labels."""
     first_file, here = (
         _shifted(group.files[place], group.digests[place] if group.digests else "", data.predicts)
         for place in (0, index)
@@ -344,13 +355,13 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
         (low, high), (least, most) = ((float(x.min()), float(x.max())) for x in (data.test.inputs, here.inputs))
         if low >= 0 and high <= 1 and most > 2:
             raise ValueError(
-                f"{path}: holds numbers from {least:g} to {most:g}, the test images from {low:g} to {high:g}; "
-                "divide by 255, or store bytes"
+                f"{path}: values range from {least:g} to {most:g}, but those of the test images from {low:g} to "
+                f"{high:g}; divide by 255, or store uint8"
             )
     if not torch.equal(here.targets, first_file.targets):
         raise ValueError(
-            f"{path}: expected the labels of {group.files[0]}, as both are severities of {group.name}; give files "
-            "with other labels names of their own"
+            f"{path}: expected the same labels as in {group.files[0]}, another severity of {group.name}; list files "
+            "with different labels under another name"
         )
     return Split(here.inputs.to(device), here.targets.to(device))
 
@@ -362,7 +373,7 @@ def _shifted(path: str, digest: str, predicts: str) -> Split:
 
 
 def forget() -> None:
-    """Release the data of this process."""
+    """Release the data that this process has loaded."""
     for read in (load_data, _read, _shifted):
         read.cache_clear()
 
@@ -375,17 +386,17 @@ def _some(split: Split, group: Group) -> Split:
 
 
 def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module:
-    """Return a new network for this data; without a seed, torch's global generator draws its weights."""
+    """Return a new network for this data; without a seed, its weights are drawn from torch's global generator."""
     _, classes, channels, size = nets.spec_for(net, data)
     return nets.build(net, classes=classes, channels=channels, size=size, seed=seed)
 
 
 REPEATED = 0.05
-"""Share of test inputs that may occur in another part before it is noted."""
+"""Minimum fraction of test inputs in another part for which a note is written."""
 
 
 def notes_of(data: StudyData) -> list[str]:
-    """Return notes about test inputs that occur in other parts."""
+    """Return notes about test inputs that also occur in other parts."""
     parts = (
         ("x_train", data.train, "scores are fitted"),
         ("the held-out inputs", data.held_out, "scores and intervals are calibrated"),
@@ -393,13 +404,13 @@ def notes_of(data: StudyData) -> list[str]:
     notes = []
     for name, part, use in parts:
         if part.inputs.shape[1:] != data.test.inputs.shape[1:] or part.targets.shape[1:] != data.test.targets.shape[1:]:
-            continue  # models that take inputs of several sizes
+            continue  # the model accepts inputs of several sizes
         known = set(_row_digests(part))
         count = sum(row in known for row in _row_digests(data.test))
         if count >= REPEATED * len(data.test.inputs):
             notes.append(
-                f"{count} of {len(data.test.inputs)} test inputs are also in {name}, with the same labels: {use} "
-                "there, so the results are better than on new inputs; remove them from one of the two"
+                f"{count} of {len(data.test.inputs)} test inputs are also in {name}, with the same labels: {use} on "
+                "them, so the results are better than on new inputs; remove them from one of the two"
             )
     return notes
 

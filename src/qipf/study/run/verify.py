@@ -1,4 +1,4 @@
-"""Verify a store: every file against its checksum, every cell against the code that made it."""
+"""Verify a store: compare every file with its checksum, and find cells computed by different code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from qipf.study.run.store import ARRAYS, CHECKSUMS, FOLDERS, RECORDS, DamagedError, Store, StoreError, explained, unseal
 
 UNKNOWN = "unknown"
-"""The source of a cell whose note is missing or damaged."""
+"""Source of a cell whose note is missing or damaged."""
 
 
 PACKAGE = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parents[2]
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the code and data of the running package except the plans, whatever the line endings."""
+    """Return a digest of the running package's code and data, except the plans; line endings do not matter."""
     return digest_of(PACKAGE)
 
 
@@ -37,7 +37,7 @@ def digest_of(package: Path) -> str:
 
 
 def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Count the finished cells of the index that other code made, by its digest."""
+    """Return the number of finished cells in the index that different code computed, keyed by its digest."""
     finished = store.finished()
     keys = {entry["key"] for entry in index} & finished
     made_by = Counter(store.note("sources", key) or UNKNOWN for key in keys)
@@ -46,16 +46,16 @@ def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str,
 
 
 def note_of(environment: Mapping[str, Any]) -> str:
-    """Return a sentence about cells of other code, from environment.json; empty if there are none."""
+    """Return a sentence about the cells that different code computed, from environment.json; "" if there are none."""
     others = environment.get("other_sources")
     if not isinstance(others, Mapping) or not others:
         return ""
     count = sum(number for number in others.values() if isinstance(number, int))
     listed = ", ".join(f"{number} by {_called(source)}" for source, number in others.items())
     return (
-        f"{count} {'cell was' if count == 1 else 'cells were'} made by other code than the last run's "
-        f"({_called(str(environment.get('source', UNKNOWN)))}): {listed}; they are kept as they are and may not "
-        "be comparable with the others; to measure everything with one version, start an empty store (another -o)"
+        f"{count} {'cell was' if count == 1 else 'cells were'} computed by different code from that of the last run "
+        f"({_called(str(environment.get('source', UNKNOWN)))}): {listed}; these cells may not be comparable with the "
+        "others; to measure everything with one version, start an empty store (another -o)"
     )
 
 
@@ -72,7 +72,7 @@ TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.p
 
 
 class Damage(NamedTuple):
-    """A damaged file, what is wrong with it, and the key of its cell, if it has one."""
+    """A damaged file, a description of the damage, and the key of its cell, if it belongs to one."""
 
     file: Path
     why: str
@@ -98,7 +98,7 @@ def damages(store: Store) -> Iterator[Damage]:
 
 
 def _documents(store: Store) -> Iterator[Damage]:
-    """Yield damaged and lost documents, and lost records."""
+    """Yield damaged and missing documents, and missing records."""
     try:
         sums = store.documents.checksums()
     except DamagedError as error:
@@ -144,10 +144,10 @@ def _checkpoints(store: Store) -> Iterator[Damage]:
 
 
 def repair(store: Store) -> tuple[set[str], list[str]]:
-    """Move every damaged file, with the others of its cell, to the folder "damaged".
+    """Move every damaged file, and all other files of its cell, to the folder "damaged".
 
     Returns:
-        The keys of the cells to compute again, and a sentence about each damaged file.
+        The keys of the cells to compute again, and one sentence per damaged file.
     """
     cells: set[str] = set()
     notes = []
@@ -164,7 +164,7 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
         fate = (
             "it will be computed again" if damage.cell else "it was set aside" if there else "it will be written again"
         )
-        kept = f", the damaged file is in {store.path / 'damaged'}" if there else ""
+        kept = f"; the damaged file is now in {store.path / 'damaged'}" if there else ""
         notes.append(f"{damage.file} is damaged ({damage.why}); {fate}{kept}")
     if cells and store.documents.has(RECORDS):
         store.seal_records()
@@ -172,9 +172,9 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
-    """Remove what a killed run left: temporary files, marks, and checkpoints that no cell continues from.
+    """Remove what a killed run left behind: temporary files, marks, and checkpoints from which no cell continues.
 
-    A folder may be a link to one with other files, so only names that a store makes are removed.
+    Only files whose names a store creates are removed, because a folder may be a link to one with other files.
     """
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]

@@ -1,6 +1,6 @@
-"""Shifted inputs: images (`paper_shifts`, `corruptions`), text and tables.
+"""Shift images (`paper_shifts`, `corruptions`), text and tables.
 
-`apply` accepts all of them by name. The shifts of the paper have an intensity in their own unit, all others a severity
+`apply` accepts every shift by name. The shifts of the paper take an intensity in their own unit, all others a severity
 from 1 to 5.
 """
 
@@ -18,24 +18,24 @@ IMAGES: dict[str, tuple[float, ...]] = {
     **SHIFTS,
     **{name: tuple(map(float, SEVERITIES)) for name in corruptions.CORRUPTIONS},
 }
-"""Shifts of images with their intensities."""
+"""Shifts of images, with their intensities."""
 
 FAMILIES: dict[str, tuple[float, ...]] = {
     **IMAGES,
     **{name: tuple(map(float, SEVERITIES)) for name in (*text.SHARES, *table.AMOUNTS)},
 }
-"""All shifts of `apply` with their intensities."""
+"""All shifts, with their intensities."""
 
 
 def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
-    """Return shifted inputs of the same shape, dtype and device.
+    """Return the shifted inputs, with the same shape, dtype and device.
 
     Args:
         inputs: Images `(N, c, h, w)` with values in [0, 1], token ids `(N, T)` with 0 as padding, or rows of a table
             `(N, d)`.
         name: One of `FAMILIES`.
-        intensity: In the unit of the shift, or the severity.
-        seed: Seed of random shifts.
+        intensity: Intensity in the unit of the shift, or severity.
+        seed: Random seed.
 
     Raises:
         TypeError: The shift does not support the type of the inputs.

@@ -1,31 +1,31 @@
 """Common corruptions at five severities, as in MNIST-C and CIFAR-10-C, for images on any device.
 
-| corruption | what it does | severities 1 to 5, grey images | colour images |
+| corruption | effect | severities 1 to 5, grey images | colour images |
 |---|---|---|---|
-| shot-noise | counts photons | 60, 25, 12, 5, 3 per white pixel | 500, 250, 100, 75, 50 |
-| impulse-noise | makes values black or white | 3, 6, 9, 17, 27 % of them | 1, 2, 3, 5, 7 % |
+| shot-noise | adds Poisson noise | 60, 25, 12, 5, 3 photons per white pixel | 500, 250, 100, 75, 50 |
+| impulse-noise | turns values black or white | 3, 6, 9, 17, 27 % of the values | 1, 2, 3, 5, 7 % |
 | motion-blur | smears the image along a random line | half a Gaussian of 3, 5, 8, 12, 15 pixels | 1, 1.5, 2, 2, 2.5 |
-| glass-blur | moves pixels at random, between two blurs | by 1, 2, 2, 3, 4 pixels | by 1 |
-| fog | adds a fractal cloud | of 1.5, 2, 2.5, 2.5, 3 times white | 0.2, 0.5, 0.75, 1, 1.5 |
-| snow | brightens; bright streaks | 30 to 60 % of a pale copy | 5 to 20 % |
-| spatter | splashes of mud | 3, 14, 24, 50, 57 % covered | 4, 6, 9, 16, 30 % |
-| jpeg | stores as JPEG | quality 25, 18, 15, 10, 7 | 80, 65, 58, 50, 40 |
+| glass-blur | blurs, moves pixels at random, blurs again | by 1, 2, 2, 3, 4 pixels | by 1 |
+| fog | adds a fractal cloud | brightness 1.5, 2, 2.5, 2.5, 3 (white is 1) | 0.2, 0.5, 0.75, 1, 1.5 |
+| snow | brightens and adds bright streaks | 30 to 60 % of a pale copy | 5 to 20 % |
+| spatter | adds splashes of mud | 3, 14, 24, 50, 57 % covered | 4, 6, 9, 16, 30 % |
+| jpeg | compresses as JPEG | quality 25, 18, 15, 10, 7 | 80, 65, 58, 50, 40 |
 | saturation | gamma for grey, saturation for colour | power 0.7, 0.5, 0.35, 0.25, 0.15 | times 0.3, 0.1, 1.5, 2, 2.5 |
 | stripes | inverts a stripe on the left and on the right | 5, 10, 15, 20, 25 % of the width each | the same |
-| scale | shrinks about the centre; black around it | to 90, 80, 70, 60, 50 % | the same |
+| scale | shrinks towards the centre and fills with black | to 90, 80, 70, 60, 50 % | the same |
 | gaussian-noise | adds normal noise | deviation 0.08, 0.12, 0.18, 0.26, 0.38 | 0.04 to 0.1 |
-| speckle-noise | noise in proportion to brightness | deviation 0.15, 0.2, 0.35, 0.45, 0.6 | 0.06 to 0.2 |
+| speckle-noise | adds noise in proportion to brightness | deviation 0.15, 0.2, 0.35, 0.45, 0.6 | 0.06 to 0.2 |
 | defocus-blur | spreads pixels over a disc | radius 3, 4, 6, 8, 10 pixels | 0.3, 0.4, 0.5, 1, 1.5 |
-| contrast | removes contrast | 60, 70, 80, 90, 95 % | 25, 50, 60, 70, 85 % |
-| pixelate | removes resolution | 40, 50, 60, 70, 75 % | 5, 10, 15, 25, 35 % |
+| contrast | reduces contrast | by 60, 70, 80, 90, 95 % | 25, 50, 60, 70, 85 % |
+| pixelate | reduces resolution | by 40, 50, 60, 70, 75 % | 5, 10, 15, 25, 35 % |
 
 The last five resemble reference perturbations (`qipf.tasks.perturbations`), on which scores may have been fitted;
-`RESEMBLES` names them, and results on them are reported separately. Images with three channels count as colour images.
-Values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019) if they give
-any; gamma, the widths of stripes below severity 5 and, for colour images, stripes, scale and spatter below severity 4
-are ours. Lengths in pixels hold for images of 28 (grey) and 32 pixels (colour) and grow with the shorter side. Unlike
-in the published programs, random numbers depend only on the seed and the index of the image, all pixels behind
-frosted glass move at once, spatter is always mud, and edge pixels are repeated beyond the border.
+`RESEMBLES` lists them, and their results are reported separately. Images with three channels are treated as colour
+images. The values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019), except
+for our own: gamma, the widths of stripes below severity 5 and, for colour images, stripes, scale and spatter below
+severity 4. Lengths in pixels refer to images with sides of 28 (grey) or 32 pixels (colour), and scale with the shorter
+side. Unlike in the published programs, random numbers depend only on the seed and the index of the image, all pixels
+behind frosted glass move at once, spatter is always mud, and edge pixels are repeated beyond the border.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ RESEMBLES = {
     "contrast": "contrast",
     "pixelate": "pixelate",
 }
-"""Corruptions that resemble a reference perturbation, with its name."""
+"""Corruptions that resemble a reference perturbation, with the name of the perturbation."""
 
 CHUNK = 1 << 22
-"""Pixel values processed at a time, to bound memory without changing results."""
+"""Number of pixel values processed at a time, which bounds memory and does not affect results."""
 
 _LENGTHS = {"motion-blur": (0, 1), "glass-blur": (0, 1), "defocus-blur": (0, 1), "spatter": (0, 2), "snow": (2, 4, 5)}
 _RANDOM: dict[str, Callable[..., Tensor]] = {
@@ -70,10 +70,10 @@ _RANDOM: dict[str, Callable[..., Tensor]] = {
 
 
 def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: int = 0) -> Tensor:
-    """Corrupt images by one of `CORRUPTIONS`, see `qipf.study.shifts.apply`.
+    """Apply one of `CORRUPTIONS` to images (see `qipf.study.shifts.apply`).
 
-    Random numbers depend on `seed`, the corruption and the index of the image, not on the device. `first` is the index
-    of the first image, so that batches give the same result as the whole set.
+    Random numbers depend on `seed`, the corruption and the index of the image, but not on the device. Pass the index of
+    the first image as `first` to obtain the same result for batches as for the whole set.
     """
     check_severity(name, CORRUPTIONS, severity)
     check_images(images)
@@ -98,7 +98,7 @@ def _corrupted(images: Tensor, name: str, severity: int, seed: int, first: int) 
     channels, side = images.shape[1], min(images.shape[-2:])
     values = parameters(name, severity, channels, side)
     if name in _RANDOM:
-        # corruptions of an image are independent, and severities of a corruption share random numbers
+        # different corruptions use independent random numbers, and the severities of a corruption share them
         stream = seed * len(CORRUPTIONS) + CORRUPTIONS.index(name)
         return _RANDOM[name](images, Counter(stream, len(images), first, images.device), *values)
     if name == "defocus-blur":

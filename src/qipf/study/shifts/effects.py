@@ -1,4 +1,4 @@
-"""Effects on images: noise, blurs, weather, tone and JPEG, with random numbers independent of the batch."""
+"""Image effects: noise, blurs, weather, tone and JPEG, with random numbers that do not depend on the batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Counter:
-    """Random numbers for the images `first`, `first + 1`, and so on."""
+    """A generator of random numbers for the images `first`, `first + 1`, and so on."""
 
     def __init__(self, seed: int, count: int, first: int = 0, device: torch.device | str = "cpu") -> None:
         self._count = count
@@ -42,7 +42,7 @@ class Counter:
         self._used = 0
 
     def uniform(self, *shape: int) -> Tensor:
-        """Return `(count, *shape)` float32, uniform over the open interval (0, 1)."""
+        """Return float32 numbers of shape `(count, *shape)`, uniform on the open interval (0, 1)."""
         size = math.prod(shape)
         places = torch.arange(self._used + 1, self._used + size + 1, dtype=torch.int64, device=self._device)
         self._used += size
@@ -50,7 +50,7 @@ class Counter:
         return ((bits.float() + 0.5) / 2**23).reshape(self._count, *shape)
 
     def normal(self, *shape: int) -> Tensor:
-        """Return `(count, *shape)` float32, standard normal."""
+        """Return standard normal float32 numbers of shape `(count, *shape)`."""
         return torch.special.ndtri(self.uniform(*shape).double()).float()
 
 
@@ -61,12 +61,12 @@ def _mixed(bits: Tensor) -> Tensor:
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
-    """Shift right, filling with zeros instead of the sign bit."""
+    """Shift right, and fill with zeros instead of the sign bit."""
     return (bits >> shift) & ((1 << (64 - shift)) - 1)
 
 
 def _signed(value: int) -> int:
-    """Return the signed integer with the last 64 bits of `value`."""
+    """Return the lowest 64 bits of `value` as a signed integer."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
@@ -77,7 +77,7 @@ def motion_blur(images: Tensor, random: Counter, radius: float, sigma: float) ->
 
 
 def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
-    """Average images moved by 0 to 2 `radius` pixels, weighted by a half-Gaussian of `sigma` pixels."""
+    """Average copies of images moved by 0 to `2 * radius` pixels, with weights of a half-Gaussian of `sigma` pixels."""
     height, width = images.shape[-2:]
     moves = range(2 * math.ceil(radius) + 1)
     weights = [math.exp(-(move**2) / (2 * sigma**2)) for move in moves]
@@ -112,7 +112,7 @@ def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, r
 
 
 def defocus_blur(images: Tensor, radius: float, smooth: float) -> Tensor:
-    """Spread every pixel over a disc of `radius` pixels with an edge softened by `smooth` pixels."""
+    """Spread every pixel over a disc of `radius` pixels, whose edge is softened by `smooth` pixels."""
     reach = math.ceil(radius) + 1
     offset = torch.arange(-reach, reach + 1, dtype=torch.float64)
     disc = (offset[:, None] ** 2 + offset**2 <= radius**2).double()
@@ -125,13 +125,13 @@ def defocus_blur(images: Tensor, radius: float, smooth: float) -> Tensor:
 
 
 LEVELS = 255
-"""Brightness levels of stored images, for which photons are counted."""
+"""Number of brightness levels at which photons are counted."""
 
 
 def shot_noise(images: Tensor, random: Counter, photons: float) -> Tensor:
-    """Add Poisson noise: a white pixel receives `photons` photons on average, and a grey one proportionally fewer.
+    """Add Poisson noise: a white pixel receives `photons` photons on average, and a grey pixel proportionally fewer.
 
-    The count is a quantile of its distribution, found in a table by bisection.
+    The count is a random quantile of its distribution, found in a table by bisection.
     """
     device = images.device
     white = torch.tensor(photons, dtype=torch.float64)
@@ -168,14 +168,14 @@ def gaussian_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
 
 
 def gamma(images: Tensor, power: float) -> Tensor:
-    """Raise every value to a power: powers below 1 brighten greys, powers above 1 darken them."""
+    """Raise every value to a power; powers below 1 brighten greys, and powers above 1 darken them."""
     return images**power
 
 
 def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
     """Multiply the HSV saturation of three-channel images by `factor` and add `offset`.
 
-    A grey pixel has no hue and counts as red if the offset colours it.
+    A grey pixel, which has no hue, is treated as red if the offset colours it.
     """
     value = images.amax(dim=1, keepdim=True)
     range_ = value - images.amin(dim=1, keepdim=True)
@@ -198,9 +198,10 @@ MUD = (63 / 255, 42 / 255, 20 / 255)
 
 
 def fog(images: Tensor, random: Counter, density: float, decay: float, nearness: float) -> Tensor:
-    """Add a cloud of brightness `density` and scale the sum so that white stays white.
+    """Add a cloud of brightness `density`, and scale the sum so that the maximum of an image does not grow.
 
-    `decay` smooths a cloud from one scale to the next; `nearness` is the number of times that the distance is halved.
+    `decay` controls how much smoother the cloud becomes from one scale to the next, and `nearness` is the number of
+    times that the distance is halved.
     """
     height, width = images.shape[-2:]
     size = 1 << max(2, (max(height, width) - 1).bit_length())
@@ -224,8 +225,8 @@ def snow(
 ) -> Tensor:
     """Brighten every image, except for a fraction `keep`, and add flakes that drift across from the side.
 
-    Flakes are squares of `size` pixels with normal numbers N(level, spread^2) above `least`; their streaks have up to 2
-    `drag` pixels and fade with `decay`.
+    Flakes are squares of `size` pixels whose brightness is drawn from N(level, spread^2); those below `least` are left
+    out. Their streaks are up to `2 * drag` pixels long and fade with `decay`.
     """
     height, width = images.shape[-2:]
     coarse = [max(2, math.ceil(side / size)) for side in (height, width)]
@@ -240,7 +241,7 @@ def snow(
 def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: float) -> Tensor:
     """Cover a fraction of every image with splashes of mud.
 
-    Noise blurred with a Gaussian of `size` pixels gives splashes; one of `edge` pixels softens them.
+    The splashes are noise blurred by a Gaussian of `size` pixels; a second Gaussian of `edge` pixels softens them.
     """
     channels, height, width = images.shape[1:]
     noise = random.normal(1, height, width).to(images.dtype)
@@ -267,8 +268,9 @@ def grey(images: Tensor) -> Tensor:
 def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
     """Return diamond-square clouds in [0, 1], `(N, size, size)` or larger; `size` is a power of two.
 
-    Each step inserts a point between four others, at their mean plus uniform noise, which shrinks by the square of
-    `decay` from one scale to the next. A near cloud is a window of a quarter of the width, refined further.
+    Each step inserts a point between four others, with the value of their mean plus uniform noise, whose amplitude
+    shrinks by the square of `decay` from one scale to the next. For a near cloud, a window of a quarter of the width is
+    refined further.
     """
     cloud = random.uniform(1, 1) * 0
     spread = 1.0
@@ -295,7 +297,7 @@ def _refined(corners: Tensor, random: Counter, spread: float) -> Tensor:
 
 
 ARGUMENTS = tomllib.loads(resources.files("qipf.study.shifts").joinpath("corruptions.toml").read_text("utf-8"))
-"""Of the corruptions, at each severity for grey and colour images, and the tables of JPEG."""
+"""Arguments of the corruptions at each severity, for grey and colour images, and the quantisation tables of JPEG."""
 
 
 def jpeg(images: Tensor, quality: int) -> Tensor:
@@ -310,7 +312,7 @@ def jpeg(images: Tensor, quality: int) -> Tensor:
     luma, chroma = luma.round(), chroma.round()
     even = functional.pad(chroma, (0, width % 2, 0, height % 2), mode="replicate")
     four = functional.avg_pool2d(even, 2, divisor_override=1)
-    bias = 1 + torch.arange(four.shape[-1], device=images.device) % 2  # halves are rounded down and up alternately
+    bias = 1 + torch.arange(four.shape[-1], device=images.device) % 2  # rounds halves down and up alternately
     chroma = _stored(torch.floor((four + bias) / 4), quality, "colour")
     chroma = functional.interpolate(chroma, scale_factor=2, mode="bilinear", align_corners=False)
     cb, cr = (chroma[:, :, :height, :width].round() - 128).unbind(1)
@@ -320,9 +322,9 @@ def jpeg(images: Tensor, quality: int) -> Tensor:
 
 
 def _stored(planes: Tensor, quality: int, kind: str) -> Tensor:
-    """Quantise planes of values 0 to 255 by the discrete cosine transform of 8x8 blocks.
+    """Quantise the discrete cosine transform of 8x8 blocks, in planes of values from 0 to 255.
 
-    A table is scaled to a quality from 1 to 100 by the rule of the Independent JPEG Group.
+    The quantisation table is scaled to the quality (1 to 100) by the rule of the Independent JPEG Group.
     """
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     steps = ((torch.tensor(ARGUMENTS["jpeg"][kind]) * scale + 50) // 100).clamp(1, 255).to(planes)

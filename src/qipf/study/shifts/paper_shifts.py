@@ -1,6 +1,6 @@
-"""The five shifts of the paper, ten intensities each.
+"""The five shifts of the paper, at ten intensities each.
 
-| shift | intensity | none | what it does to images with values in [0, 1] |
+| shift | intensity | identity | effect on images with values in [0, 1] |
 |---|---|---|---|
 | rotation | angle a in degrees | 0 | `[[cos a, -sin a, 0], [sin a, cos a, 0]]`; turns counter-clockwise |
 | brightness | added value t | 0 | `clip(x + t, 0, 1)` |
@@ -10,8 +10,8 @@
 
 The matrices map output to input coordinates, which run from -1 to 1 over the image (torch `affine_grid` and
 `grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles refer to the pixel grid, even if
-the image is not square. The paper names "10 % to 90 %" and "270 degrees" without a grid; the intensities of `SHIFTS`
-are ours, and `apply` accepts others.
+the image is not square. The paper mentions "10 % to 90 %" and "270 degrees" but gives no grid; the intensities in
+`SHIFTS` are ours, and `apply` also accepts others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDENTITY: dict[str, float] = {"rotation": 0, "brightness": 0, "shear": 0, "zoom"
 
 
 def apply(images: Tensor, name: str, intensity: float) -> Tensor:
-    """Shift images by one of `SHIFTS`, see `qipf.study.shifts.apply`; the intensity is in the unit of the shift."""
+    """Apply one of `SHIFTS` to images (see `qipf.study.shifts.apply`); the intensity is in the unit of the shift."""
     check_images(images)
     if not math.isfinite(intensity):
         raise ValueError(f"{name}: expected a finite intensity, got {intensity}")
@@ -45,7 +45,7 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
         return (images + intensity).clamp_(0, 1)
     height, width = images.shape[-2:]
     matrix = _matrix(name, intensity, height, width)
-    # half precision is too coarse to address pixels: near 1 its values are 1/256 apart
+    # half precision is too coarse for pixel coordinates: the spacing of bfloat16 below 1 is 1/256
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
     grid = functional.affine_grid(matrix[None], [1, 1, height, width], align_corners=False)
     grid = grid.to(dtype=computed.dtype, device=images.device).expand(len(images), -1, -1, -1)
@@ -54,7 +54,7 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
 
 
 def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
-    """Return the 2x3 matrix from output to input coordinates, in float64."""
+    """Return the 2x3 matrix that maps output to input coordinates, in float64."""
     aspect = height / width  # coordinates run from -1 to 1 on both axes, regardless of the number of pixels
     if name == "rotation":
         cosine, sine = _cos_sin(intensity)
@@ -73,7 +73,7 @@ def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
 
 
 def _cos_sin(degrees: float) -> tuple[float, float]:
-    """Return cosine and sine, exact at quarter turns, unlike `math.cos`."""
+    """Return the cosine and the sine; unlike `math.cos`, they are exact at quarter turns."""
     quarter, rest = divmod(degrees, 90)
     if rest == 0:
         return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[int(quarter) % 4]

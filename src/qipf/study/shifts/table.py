@@ -1,13 +1,13 @@
-"""Shifted tables at five severities, for rows (N, d) of floating-point numbers.
+"""Shift tables, as rows (N, d) of floating-point numbers, at five severities.
 
-| shift | what it does | severities 1 to 5 |
+| shift | effect | severities 1 to 5 |
 |---|---|---|
-| missing-values | missing values are replaced by the mean of their column | 5, 10, 20, 30, 40 % of the values |
-| swapped-values | values are replaced by those of other rows in the same column | 5, 10, 20, 30, 40 % of the values |
-| column-drift | a third of the columns, at least one, move by some standard deviations | 0.25, 0.5, 1, 1.5, 2 |
+| missing-values | replaces values by the mean of their column | 5, 10, 20, 30, 40 % of the values |
+| swapped-values | replaces values by those of other rows in the same column | 5, 10, 20, 30, 40 % of the values |
+| column-drift | moves a third of the columns (at least one) by some standard deviations | 0.25, 0.5, 1, 1.5, 2 |
 
-The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, deviations
-and other rows are taken from the shifted set.
+The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, standard
+deviations and other rows are those of the set that is shifted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ AMOUNTS: dict[str, tuple[float, ...]] = {
     "swapped-values": (0.05, 0.1, 0.2, 0.3, 0.4),
     "column-drift": (0.25, 0.5, 1.0, 1.5, 2.0),
 }
-"""Fraction of the values, or standard deviations, at each severity."""
+"""Fraction of the values, or number of standard deviations, at each severity."""
 
 
 def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
-    """Shift a table (N, d) by one of `AMOUNTS`, see `qipf.study.shifts.apply`.
+    """Apply one of `AMOUNTS` to a table (N, d) (see `qipf.study.shifts.apply`).
 
-    Higher severities also shift the values of lower ones.
+    Values that are shifted at one severity are also shifted at all higher severities.
     """
     check_severity(name, AMOUNTS, severity)
     if not isinstance(rows, Tensor) or not rows.is_floating_point():
@@ -50,7 +50,7 @@ def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
 
 
 def _drift(rows: Tensor, deviations: float, stream: int) -> Tensor:
-    """Move some columns up or down, like an instrument that has lost its calibration."""
+    """Move some columns up or down, as by an instrument that is out of calibration."""
     draws = Counter(stream, rows.shape[1], device=rows.device)
     order, sign = draws.uniform(2).unbind(1)
     moved = torch.zeros_like(order).to(rows)

@@ -1,14 +1,14 @@
-"""Shifted text at five severities, as strings or token ids (N, T).
+"""Shift text, as strings or token ids (N, T), at five severities.
 
-| shift | what it does to strings | what it does to token ids | severities 1 to 5 |
+| shift | effect on strings | effect on token ids | severities 1 to 5 |
 |---|---|---|---|
-| typos | letters are left out, doubled, swapped or replaced | other tokens replace tokens | 2, 5, 10, 20, 30 % |
-| word-drops | words are left out | tokens are left out, the rest moves up, and padding is added | 5, 10, 20, 30, 40 % |
+| typos | omits, doubles, swaps or replaces letters | replaces tokens by other tokens | 2, 5, 10, 20, 30 % |
+| word-drops | omits words | omits tokens, moves the rest to the front and adds padding | 5, 10, 20, 30, 40 % |
 
-If possible, shift strings (`shift_texts`) before tokenization. Token ids (`apply`)
-are for tokenized sets: the first token of a text and padding are unchanged, and replacement
-tokens come from random positions of the set. Typos of tokens resemble the perturbations of `qipf.default`
-(`qipf.tasks.perturb`); typos of strings and dropped words do not.
+If possible, shift strings (`shift_texts`) before tokenization. Use token ids (`apply`) for sets that are already
+tokenized: the first token of a text and the padding are unchanged, and replacement tokens come from random positions in
+the set. Typos in token ids resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); typos in strings and
+dropped words do not.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ SHARES: dict[str, tuple[float, ...]] = {
     "typos": (0.02, 0.05, 0.1, 0.2, 0.3),
     "word-drops": (0.05, 0.1, 0.2, 0.3, 0.4),
 }
-"""Fraction of the letters, words or tokens at each severity."""
+"""Fraction of letters, words or tokens that are changed at each severity."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0) -> list[str]:
-    """Shift strings by "typos" or "word-drops" at a severity from 1 to 5.
+    """Apply "typos" or "word-drops" to strings, at a severity from 1 to 5.
 
     Random numbers depend on `seed`, the shift and the index of the string.
     """
     share = _share(name, severity)
     if isinstance(texts, str):
-        raise TypeError("texts: expected several strings, got a single one; give [text]")
+        raise TypeError("texts: expected a list of strings, got a single string; pass [text]")
     found = []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts: expected strings, got {type(text).__name__} in place {number}")
+            raise TypeError(f"texts: expected strings, got {type(text).__name__} at index {number}")
         rng = np.random.default_rng([seed, list(SHARES).index(name), number])
         found.append(_misspelt(text, share, rng) if name == "typos" else _thinned(text, share, rng))
     return found
 
 
 def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Shift token ids (N, T), see `qipf.study.shifts.apply`; `padding` is the token that pads short texts."""
+    """Shift token ids (N, T) (see `qipf.study.shifts.apply`); `padding` is the token that pads short texts."""
     share = _share(name, severity)
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         found = str(ids.dtype).removeprefix("torch.") if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"{name}: expected token ids (N, T) as integers, got {found}; shift_texts takes strings")
+        raise TypeError(f"{name}: expected token ids (N, T) as integers, got {found}; for strings, use shift_texts")
     if ids.ndim != 2:
         raise ValueError(f"{name}: expected token ids (N, T), got shape {tuple(ids.shape)}")
     if name == "word-drops":
@@ -66,13 +66,13 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
 
 
 def kept_tokens(ids: Tensor, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Return True for each token (N, T) that "word-drops" keeps; `compact` moves labels in the same way."""
+    """Return True for each token (N, T) that "word-drops" keeps; use `compact` to move labels in the same way."""
     draws = Counter(seed * len(SHARES) + 1, len(ids), device=ids.device)
     return (draws.uniform(ids.shape[1]) >= _share("word-drops", severity)) | ~_free(ids, padding)
 
 
 def compact(values: Tensor, kept: Tensor, fill: int) -> Tensor:
-    """Move the kept values (N, T) to the front of their rows, and fill the rest."""
+    """Move the kept values (N, T) to the front of their rows, and set the rest to `fill`."""
     order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
     return torch.where(kept.gather(1, order), values.gather(1, order), fill)
 
@@ -83,7 +83,7 @@ def _share(name: str, severity: float) -> float:
 
 
 def _free(ids: Tensor, padding: int) -> Tensor:
-    """Return True for tokens that may change: all except padding and the first, which is often a class token."""
+    """Return True for tokens that may change: all except padding and the first token, which is often a class token."""
     free = ids != padding
     free[:, :1] = False
     return free

@@ -1,1 +1,1 @@
-"""Tables and claims from a store of results."""
+"""Tables of the results in a store, and verdicts on the paper's claims."""

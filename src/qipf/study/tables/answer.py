@@ -1,4 +1,4 @@
-"""The answer in words: the best score of a model, its gain over the softmax entropy, and the effect of flagging."""
+"""Summarise a study in words: the best score of a model, its gain over the softmax entropy, the effect of flagging."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RESAMPLES = 300
 
 
 class Kept(NamedTuple):
-    """Share of right predictions among all, and after flagging the least certain."""
+    """Fraction of correct predictions among all, and among those left after the least certain are flagged."""
 
     everything: float
     kept: float
 
 
 def conditions(bench: Bench, dataset: str, net: str, shifted: bool) -> list[Condition]:
-    """Return the conditions of a pair under shift, or its clean ones, without other datasets."""
+    """Return the shifted conditions of a pair, or the clean ones; other datasets are left out."""
     return [
         condition
         for condition in bench.conditions()
@@ -40,12 +40,12 @@ def conditions(bench: Bench, dataset: str, net: str, shifted: bool) -> list[Cond
 
 
 def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
-    """Return the scores of predictions by column."""
+    """Return the scores of predictions, keyed by column."""
     return {column_of(method, score): values for (method, score), values in predictions.scores.items()}
 
 
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
-    """Return the share of right predictions before and after flagging, a mean over conditions."""
+    """Return the fractions of correct predictions before and after flagging, averaged over conditions."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
@@ -58,8 +58,8 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str) -> np.ndarray:
     """Resample the difference in ROC-AUC between two scores of one network, averaged over severities, then shifts.
 
-    A resample draws images with all their predictions; both scores and all conditions of one size share the draws. The
-    array is empty if no condition has both scores and several images.
+    A resample draws images together with all their predictions. Both scores share the draws, and so do all conditions
+    with the same number of images. The array is empty if no condition has both scores and several images.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     for condition in places:
@@ -88,7 +88,7 @@ def _draws(size: int) -> np.ndarray:
 
 BASELINE = "entropy"
 FLAGGED = 0.1
-"""Share of the predictions that the sentence flags."""
+"""Fraction of predictions that are flagged in the sentence."""
 
 METRIC = "roc_auc"
 Over = Literal["images", "networks", "intensities"]
@@ -101,7 +101,7 @@ OVER: dict[Over, str] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain in ROC-AUC over the baseline, with its 95 % interval or NaN, and what was resampled for that."""
+    """The gain in ROC-AUC over the baseline, with its 95% interval (or NaN) and the units resampled for it."""
 
     value: float
     low: float
@@ -123,13 +123,16 @@ class Gain:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result for one pair of dataset and network, which `model` names.
+    """The result for one pair of dataset and network.
 
     Attributes:
-        gain: Of the best score; None if the baseline is the best or was not measured.
-        recommended: Rank of the recommended score among the methods, from 1, or None.
+        model: Title of the pair.
+        ranking: The scores of the pair, ranked.
+        gain: Gain of the best score; None if the baseline is the best or was not measured.
+        recommended: Rank of the recommended score among the methods, starting at 1, or None.
+        recommended_gain: Gain of the recommended score, or None.
         clean: Effect of flagging by the best score on clean inputs; None without predictions.
-        shifted: The same under the shifts.
+        shifted: Effect of flagging by the best score under the shifts; None without predictions.
     """
 
     model: str
@@ -142,9 +145,9 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """The best score, its gain, and what flagging brings."""
+        """The best score, its gain, and the effect of flagging."""
         if not self.ranking.standings:
-            return f"On {self.model}, no score can be judged: there are no errors to find, or nothing but errors."
+            return f"On {self.model}, no score can be judged, because all predictions are right or all are wrong."
         best = self.ranking.standings[0]
         where = "over all shifts" if self.ranking.shifted else "on clean inputs"
         if best.column == BASELINE:
@@ -154,24 +157,22 @@ class Answer:
             first = f"On {self.model}, errors are found best by “{column_title(best.column)}”"
             first += f": ROC-AUC {best.mean:.3f} {where}"
             first += f", {self.gain}" if self.gain else ""
-        kept = [f"{_percent(k.kept)} right {name} ({_percent(k.everything)} without flagging)"
+        kept = [f"{_percent(k.kept)} are right {name} ({_percent(k.everything)} without flagging)"
                 for name, k in (("on clean inputs", self.clean), ("under the shifts", self.shifted)) if k]  # fmt: skip
         if not kept:
             return f"{first}."
         share = f"{100 * FLAGGED:.0f}\u00a0%"
-        return (
-            f"{first}; flag the {share} of the predictions that it is least sure of, and the rest is {', '.join(kept)}."
-        )
+        return f"{first}. With the least certain {share} of the predictions flagged, of the rest {', '.join(kept)}."
 
     @property
     def about_recommended(self) -> str:
-        """The rank of the recommended score; empty if it is the best or was not measured."""
+        """A sentence about the rank of the recommended score; "" if it is the best or was not measured."""
         if self.recommended is None or self.recommended == 1:
             return ""
         own = self.ranking.best_of_methods[self.recommended - 1]
         gain = f", {self.recommended_gain}" if self.recommended_gain else ""
-        place = f"number {self.recommended} of {len(self.ranking.best_of_methods)} methods"
-        return f"The {in_words(own.column)} is {place}: ROC-AUC {own.mean:.3f}{gain}."
+        place = f"{self.recommended} of {len(self.ranking.best_of_methods)} methods"
+        return f"The {in_words(own.column)} ranks {place}: ROC-AUC {own.mean:.3f}{gain}."
 
 
 def recommended_columns() -> list[str]:
@@ -183,8 +184,8 @@ def recommended_columns() -> list[str]:
 def answers(table: Any, bench: Bench | None = None) -> list[Answer]:
     """Return one answer per pair of dataset and network, in the order of the table.
 
-    The interval of a gain is a paired bootstrap over networks and intensities or, for a single network, over its test
-    images; without predictions, over intensities.
+    The interval of a gain is a paired bootstrap over networks and intensities. For a single network, it is over test
+    images or, if the predictions are not stored, over intensities.
     """
     frame = long_frame(table)
     return [_answer(frame, ranking, bench) for ranking in rankings(frame, METRIC)]

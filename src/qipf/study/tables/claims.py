@@ -1,4 +1,4 @@
-"""The paper's claims: what its numbers say, what ours say, and the interval that decides."""
+"""Judge the paper's claims: the verdicts of its numbers and of ours, with the intervals behind our verdicts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qipf.study.tables.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
 from qipf.study.tables.paper import Case
 
 TIME_METRIC = "ms_per_sample"
-"""Name of the numbers of Table 3."""
+"""Name of the metric in Table 3."""
 
 PaperSays = Literal["yes", "no", "tie", "not compared"]
 
@@ -30,7 +30,7 @@ TOPICS = {
     "spearman": "error correlation (Spearman)",
 }
 RIVALS = tuple(method for method in paper.METHODS if method != "qipf")
-"""Methods that the paper compares QIPF with."""
+"""Methods with which the paper compares QIPF."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,19 @@ class Claim:
     """A claim and its verdicts.
 
     Attributes:
+        text: The claim in words.
         scope: "most" (best in most cases), "headline" (on average), "case" (one shift, dataset and network), or "speed"
             (Table 3).
-        other: Column (for speed: method) that QIPF is compared with; empty for all of the paper's.
-        here: Verdict of our numbers: "yes" or "no" only if the whole 95 % interval lies on that side.
-        advantage: Our difference, positive in favour of the claim ("most": share of cases minus one half; "speed":
-            logarithm of the ratio).
-        detail: Basis of the interval from `low` to `high`.
+        metric: Metric of the comparison.
+        other: Column (for speed, method) with which QIPF is compared; "" for all methods of the paper.
+        paper: Verdict of the paper's numbers.
+        here: Verdict of our numbers; "yes" or "no" only if the whole 95% interval lies on that side.
+        advantage: Our difference, positive if it supports the claim. For "most", the fraction of cases minus one half;
+            for "speed", the logarithm of the ratio.
+        low: Lower end of the 95% interval of the difference.
+        high: Upper end of the interval.
+        detail: Description of the data behind the interval.
+        net: Network of a claim about speed.
         chance: See `qipf.study.tables.paired.Difference`.
     """
 
@@ -63,7 +69,7 @@ class Claim:
 
     @property
     def evidence(self) -> str:
-        """The difference behind the verdict, with its interval and its basis."""
+        """The difference behind the verdict, with its interval and the data that it is based on."""
         if self.here == "not measured":
             return ""
         if self.scope == "most":
@@ -88,15 +94,15 @@ def claims(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> list[Claim]:
-    """Judge every claim of the paper's tables that our numbers allow, headlines first.
+    """Judge every claim of the paper's tables that can be judged by our numbers, headlines first.
 
-    Methods that the paper leaves out are compared as well; for them it says "not compared".
+    Methods that the paper omits are also compared; the paper's verdict is then "not compared".
 
     Args:
         table: The long table.
         times: Run times, see `qipf.study.tables.frame.times_frame`.
-        metrics: Metrics to compare in.
-        ours: The method that stands for the paper's QIPF, such as "qipf-published".
+        metrics: Metrics in which methods are compared.
+        ours: The method that represents the paper's QIPF, such as "qipf-published".
         resamples: Number of resamples for the intervals.
         seed: Seed of the resamples.
     """
@@ -122,7 +128,7 @@ class _Compared:
         self.others = [*RIVALS, *sorted(found - set(RIVALS), key=column_order)]
 
     def cases(self) -> list[Claim]:
-        """Compare QIPF with a method under one shift on one pair."""
+        """Compare QIPF with every method in every case: one shift on one pair."""
         result = []
         for case in self.values:
             for other in self.others:
@@ -133,7 +139,7 @@ class _Compared:
         return result
 
     def headlines(self) -> list[Claim]:
-        """Compare QIPF with a method on average over all cases, and count the cases in which it is best."""
+        """Compare QIPF with every method on average over all cases, and count the cases in which it is best."""
         result = [self._most_cases()] if self.theirs else []
         for other in self.others:
             cases = [case for case in self.values if other in self.values[case]]
@@ -156,7 +162,7 @@ class _Compared:
                      chance=found.chance)  # fmt: skip
 
     def _most_cases(self) -> Claim:
-        """Return the share of cases in which QIPF is best among the paper's methods, minus one half."""
+        """Return the claim that QIPF is the best of the paper's methods in most cases."""
         text = f"QIPF is the best of the paper's methods in {TOPICS[self.metric]} in most cases"
         best = paper_best(self.metric)
         says: PaperSays = "yes" if np.mean(best) > 0.5 else "no"
@@ -187,7 +193,7 @@ class _Compared:
 
 
 def paper_best(metric: str) -> list[bool]:
-    """Return for each of the paper's cases whether QIPF is first, or level with the first, in its numbers."""
+    """Return True for each of the paper's cases in which QIPF is the best method in the paper's numbers, or ties."""
     theirs = paper.values(metric)
     return [
         all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in RIVALS)
@@ -196,9 +202,11 @@ def paper_best(metric: str) -> list[bool]:
 
 
 def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
-    """Return by how much QIPF is better than another method in the paper's numbers, or None."""
+    """Return the advantage of QIPF over another method in the paper's numbers, or None if they are not compared."""
     theirs = paper.values(metric)
-    asked = dict.fromkeys(case for case, _ in theirs) if cases is None else cases  # in one order: sums round
+    asked = (
+        dict.fromkeys(case for case, _ in theirs) if cases is None else cases
+    )  # a fixed order, because sums are rounded
     known = [case for case in asked if (case, other) in theirs]
     if not known or other == "qipf":
         return None
@@ -206,10 +214,10 @@ def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> f
 
 
 def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
-    """Compare the speed of QIPF with a method on a network (Table 3), in units of the forward pass.
+    """Compare the speed of QIPF with that of every method on every network (Table 3), in units of the forward pass.
 
-    The interval is that of the measurements, at least as wide as the spread of the forward passes. A single measurement
-    without a forward pass decides nothing.
+    The interval is computed from the measurements and is at least as wide as the spread of the forward passes. A single
+    measurement without a forward pass allows no verdict.
     """
     rng = np.random.default_rng(seed)
     result = []
@@ -243,7 +251,7 @@ def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
 
 
 def in_words(name: str) -> str:
-    """Return a column for use in a sentence: "MC dropout (standard deviation)", "entropy of the softmax"."""
+    """Return a column as part of a sentence: "MC dropout (standard deviation)", "entropy of the softmax"."""
     method, statistic = split_column(name)
     words, title = STATISTICS.get(statistic, statistic), info(method).title
     if title[1:2].islower() and title[:1].isupper():
@@ -252,9 +260,10 @@ def in_words(name: str) -> str:
 
 
 def _clock(times: Frame) -> tuple[dict[str, np.ndarray], float]:
-    """Return the logarithms of the times of one network by method, and of the noise.
+    """Return the logarithms of the times of one network, keyed by method, and the logarithm of the noise.
 
-    Times are in forward passes if these were always measured; the noise is then their spread.
+    If every forward pass was measured, times are in units of the forward pass, and the noise is the spread of the
+    forward passes.
     """
     forward = np.log(times["forward_ms"])
     known = bool(np.isfinite(forward).all())

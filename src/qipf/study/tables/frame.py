@@ -1,6 +1,6 @@
-"""The long table: read from a file, as a pandas frame, and its comparable rows.
+"""The long table: read it from a file, convert it to a pandas frame, and select comparable rows.
 
-It has one number per row, with the columns of `qipf.study.run.read.Row`; others are kept.
+It has one number per row, and the columns of `qipf.study.run.read.Row`; additional columns are kept.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from qipf.study.plan.registry import REGISTRY, column
 from qipf.study.run.read import Row
 
 Frame: TypeAlias = Any
-"""A `pandas.DataFrame`; the types of pandas do not follow a frame through a group-by."""
+"""A `pandas.DataFrame`; the type hints of pandas do not cover its group-by."""
 
 Errors = Literal["base", "own"]
 
 NEEDED = ("dataset", "net", "method", "metric", "value")
 ASSUMED = {"seed": 0, "shift": "clean", "intensity": np.nan, "score": "score", "errors": "base", "subset": "all"}
-"""Values of columns that a table lacks."""
+"""Default values of missing columns."""
 
 _COLUMNS = [column(entry.name, statistic) for entry in REGISTRY.values() for statistic in entry.statistics]
 _ORDER = {name: i for i, name in enumerate(_COLUMNS)}
@@ -41,7 +41,7 @@ CASE = ["shift", "dataset", "net"]
 
 
 def long_frame(table: Any) -> Frame:
-    """Return a long table, a frame or rows, as a frame with the additional column `column`, see `column_of`.
+    """Convert a long table (a frame or rows) to a frame with the additional column `column` (see `column_of`).
 
     Raises:
         ValueError: A column is missing.
@@ -49,13 +49,13 @@ def long_frame(table: Any) -> Frame:
     pandas = require("pandas", extra="bench")
     rows = table if isinstance(table, pandas.DataFrame) else list(table)
     if isinstance(rows, list) and rows and hasattr(rows[0], "_fields"):
-        rows = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # columns are made much faster
+        rows = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # converting columns is much faster
     frame = pandas.DataFrame(rows)
     if "column" in frame:
         return frame
     missing = [name for name in NEEDED if name not in frame]
     if missing and len(frame.columns):
-        raise ValueError(f"the long table lacks the column {missing[0]!r}; it has {', '.join(map(str, frame))}")
+        raise ValueError(f"table: expected a column {missing[0]!r}, got {', '.join(map(str, frame))}")
     frame = frame.assign(**dict.fromkeys(missing))
     for name, value in ASSUMED.items():
         frame[name] = frame[name].fillna(value) if name in frame else value
@@ -66,7 +66,7 @@ def long_frame(table: Any) -> Frame:
 
 
 def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:
-    """Return run times as a frame: dataset, net, method, method_ms and forward_ms per sample."""
+    """Return run times as a frame with the columns dataset, net, method, method_ms and forward_ms (per sample)."""
     pandas = require("pandas", extra="bench")
     frame = pandas.DataFrame(list(times))
     for name in ("dataset", "net", "method", "method_ms", "forward_ms"):
@@ -76,44 +76,44 @@ def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:
 
 
 def column_of(method: str, score: str) -> str:
-    """Return a method and its statistic as one name: "ensemble" (as in the paper), "ensemble (entropy)"."""
+    """Return the name of the column for a method and its score: "ensemble" (the paper's), "ensemble (entropy)"."""
     return column("qipf" if method == "weight-qipf" else method, score)
 
 
 def column_order(name: str) -> tuple[int, str]:
-    """Return a sort key for columns: the order of the registry, then by name."""
+    """Return a sort key for columns: first the order of the registry, then the name."""
     return _ORDER.get(name, len(_ORDER)), name
 
 
 def comparable(frame: Frame) -> Frame:
-    """Return the rows in which methods can be compared: those about the inputs that all methods saw."""
+    """Return the rows on which methods can be compared: those for the inputs that all methods scored."""
     place = require("pandas", extra="bench").MultiIndex.from_frame(frame[CASE])
     common = frame["subset"] == "common"
     return frame[common | ~place.isin(place[common])]
 
 
 def shifted(frame: Frame, errors: Errors = "base") -> Frame:
-    """Return the rows about these errors under a shift."""
+    """Return the rows for shifted inputs and for these errors."""
     names = frame["shift"].astype(str)
     unshifted: Any = names.isin(["none", "clean"]) | names.str.startswith("ood:")
     return frame[(frame["errors"] == errors) & frame["intensity"].notna() & ~unshifted]
 
 
 TABLES = ("table.csv", "table.parquet", "table.csv.gz")
-"""Files that may hold a long table."""
+"""Names of files that may contain a long table."""
 
 LINE = 1000
-"""Bytes of a row in memory besides its strings."""
+"""Memory that a row needs in addition to its strings, in bytes."""
 
 TYPES = {float: "a number", int: "an integer", str: "a string"}
 MEND = "correct the row, or copy the file again"
 
 
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """Read a table.csv, table.csv.gz or table.parquet; `subset` is "all" in older tables.
+    """Read a table.csv, table.csv.gz or table.parquet; in older tables without the column, `subset` is "all".
 
     Raises:
-        ValueError: The file is damaged or no long table; the message names the file and the row.
+        ValueError: The file is damaged or is not a long table; the message names the file and the row.
     """
     place = Path(path)
     columns = None
@@ -126,10 +126,12 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
         header = next(lines, [])
     if tuple(header) not in (Row._fields, Row._fields[:-1]):
         got = ", ".join(map(str, header[:20]))[:200]
-        raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {got or 'none'}; copy it again")
+        raise ValueError(
+            f"{path}: expected the columns {', '.join(Row._fields)}, got {got or 'none'}; copy the file again"
+        )
     types = dict(list(get_type_hints(Row).items())[: len(header)])
     if columns is not None:
-        with suppress(ValueError, TypeError, OverflowError):  # the rest finds out which value it is
+        with suppress(ValueError, TypeError, OverflowError):  # the code below finds the wrong value
             made = [_column(type_, values) for type_, values in zip(types.values(), columns, strict=True)]
             return list(starmap(Row, zip(*made, strict=True)))
     return [
@@ -138,7 +140,7 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def _column(type_: type, values: Sequence[Any]) -> list[Any]:
-    """Return the values of one column in its type; a missing number is NaN."""
+    """Convert the values of one column to its type; a missing number becomes NaN."""
     if type_ is float:
         return [math.nan if value is None or value == "" else float(value) for value in values]
     if "" in values or None in values:
@@ -164,15 +166,15 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
         with (gzip.open if packed else open)(path, "rt", newline="", encoding="utf-8") as file:
             yield from filter(None, csv.reader(_bounded(file, path) if packed else file))  # without blank lines
     except (EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
-        raise ValueError(f"{path} is damaged: {error}; copy it again") from error
+        raise ValueError(f"{path} is damaged: {error}; copy the file again") from error
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not a table or is damaged: expected text in UTF-8 ({error}); copy it again"
+            f"{path} is damaged or is not a table: expected UTF-8 text ({error}); copy the file again"
         ) from error
 
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
-    """Yield the lines of a file until they are too many; one far too long comes in pieces, which are no rows."""
+    """Yield the lines of a file within the memory budget; very long lines are split into pieces, which are not rows."""
     budget = Budget(path)
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))

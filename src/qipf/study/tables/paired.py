@@ -1,10 +1,10 @@
 """Paired differences between two methods, with intervals over networks, intensities and shifts.
 
-Both methods scored the same inputs of the same networks (seeds) under the same intensities. The interval resamples
-seeds, intensities and, for averages over several shifts, shifts, because predictions of one network are not independent
-trials. All pairs share the draws of shifts, all cases of a pair those of networks. Images are not resampled; if their
-standard error is known, every resample is moved by such an error. Fewer than six pairs of numbers decide nothing: a
-fair coin would favour one side in more than 5 % of trials.
+Both methods score the same inputs of the same networks (seeds) at the same intensities. Because the predictions of one
+network are not independent trials, the interval resamples seeds, intensities and, for averages over several shifts,
+shifts. All pairs share the draws of shifts, and all cases of a pair share the draws of networks. Images are not
+resampled; if the standard error over images is known, a random error of this size is added to every resample. Fewer
+than six pairs of numbers allow no verdict, since a fair coin would favour one side in more than 5% of trials.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ Verdict = Literal["yes", "no", "undecided", "not measured"]
 
 LEAST_PAIRS = 6
 SHOWN = 0.0005
-"""Half of the last decimal shown; an interval that ends nearer to zero decides nothing."""
+"""Half a unit of the last decimal shown; an interval that ends closer to zero allows no verdict."""
 SMALLEST = 0.005
-"""The smallest difference that matters; networks that differ only in their seed usually differ by more."""
+"""The smallest relevant difference; networks that differ only in their seed usually differ by more."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between two methods; positive is better in every metric.
+    """The difference between two methods; a positive value means better in every metric.
 
     Attributes:
-        value: Mean over the cases of the mean over seeds and intensities, with a 95 % interval from `low` to `high`.
-        pairs: Number of compared numbers.
+        value: Mean over cases of the mean over seeds and intensities.
+        low: Lower end of its 95% interval.
+        high: Upper end of the interval.
+        pairs: Number of pairs of numbers.
         seeds: Largest number of networks in any case.
-        chance: Twice the share of resamples on the other side of zero, at most 1.
+        cases: Number of cases.
+        chance: A p-value: twice the fraction of resamples on the other side of zero, at most 1.
     """
 
     value: float
@@ -52,26 +55,26 @@ class Difference:
 
     @property
     def negligible(self) -> bool:
-        """True if the whole interval is nearer to zero than the smallest difference that matters."""
+        """True if the whole interval is closer to zero than the smallest relevant difference."""
         return max(-self.low, self.high) < SMALLEST
 
     @property
     def verdict(self) -> Verdict:
-        """Return "yes" or "no" only if the whole interval lies on that side of zero."""
+        """The verdict: "yes" or "no" only if the whole interval lies on that side of zero."""
         return verdict(self.low, self.high) if self.pairs >= LEAST_PAIRS else "undecided"
 
 
 class Paired:
-    """The values of every method in one metric under shift, ready to be compared.
+    """The values of every method in one metric under shift, for paired comparisons.
 
     Args:
-        table: The long table; only rows of this metric about the base network's errors under shift count.
+        table: The long table; only rows for this metric, shifted inputs and errors of the base network are used.
         metric: The metric.
         resamples: Number of resamples for the intervals.
         seed: Seed of the resamples.
 
     Attributes:
-        values: By case and column, values by seed and intensity; more is better.
+        values: Values keyed by case, by column, and by seed and intensity; higher is better.
     """
 
     def __init__(self, table: Any, metric: str, resamples: int = 10_000, seed: int = 0) -> None:
@@ -90,13 +93,13 @@ class Paired:
     def difference(
         self, ours: str, theirs: str, cases: Iterable[Case] | None = None, *, image_error: float = 0.0
     ) -> Difference | None:
-        """Return ours minus theirs, averaged over the cases that have both, or None.
+        """Return the difference between two columns, averaged over the cases that have both; None without such a case.
 
         Args:
-            ours: A column.
-            theirs: Another column.
+            ours: The column of the minuend.
+            theirs: The column of the subtrahend.
             cases: Cases to use; all by default.
-            image_error: Standard error of the mean difference over the choice of images, if known.
+            image_error: Standard error of the mean difference due to the choice of images, if known.
         """
         found = [
             (case, self.grid(case, ours, theirs))
@@ -121,7 +124,7 @@ class Paired:
         )
 
     def grid(self, case: Case, ours: str, theirs: str) -> np.ndarray:
-        """Return ours minus theirs as seeds by intensities, NaN if one is missing."""
+        """Return ours minus theirs as an array of seeds by intensities, with NaN for missing values."""
         mine, other = self.values[case][ours], self.values[case][theirs]
         seeds = sorted({s for s, _ in mine} & {s for s, _ in other})
         intensities = sorted({i for _, i in mine} & {i for _, i in other})
@@ -130,7 +133,7 @@ class Paired:
         return np.array(rows).reshape(len(seeds), len(intensities))
 
     def resampled(self, case: Case, grid: np.ndarray) -> np.ndarray:
-        """Return means of the grid with seeds and intensities resampled; cases of one pair share the draws."""
+        """Return the means of the grid with seeds and intensities resampled; cases of one pair share draws of seeds."""
         rows = self._times_drawn(grid.shape[0], case.dataset, case.net)
         columns = self._times_drawn(grid.shape[1], *case)
         known = np.isfinite(grid)
@@ -141,7 +144,7 @@ class Paired:
         return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(grid))
 
     def averaged(self, cases: Sequence[Case], draws: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the mean over cases of their resamples, with shifts resampled if there are several."""
+        """Return the resamples averaged over cases; if there are several shifts, these are resampled as well."""
         shifts = sorted({case.shift for case in cases})
         if len(shifts) == 1:
             return np.mean(draws, axis=0)
@@ -151,11 +154,11 @@ class Paired:
 
     @cached_property
     def _errors(self) -> np.ndarray:
-        """Return a standard normal number for every resample."""
+        """One standard normal number per resample."""
         return np.random.default_rng([self.seed, zlib.crc32(b"images")]).normal(size=self.resamples)
 
     def _count_draws(self, number: int, *names: str) -> np.ndarray:
-        """Return how often each of `number` items is drawn in every resample."""
+        """Return the number of times that each of `number` items is drawn in every resample."""
         generator = np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
         drawn = generator.integers(number, size=(self.resamples, number))
         cells = (number * np.arange(self.resamples)[:, None] + drawn).ravel()
@@ -163,12 +166,12 @@ class Paired:
 
 
 def sign(metric: str) -> float:
-    """Return the factor that makes a positive difference mean better."""
+    """Return the factor by which differences are multiplied so that positive means better."""
     return -1.0 if METRICS[metric].better == "lower" else 1.0
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """Return the side of zero on which an interval lies, to the decimals shown."""
+    """Return "yes" for an interval above zero, "no" for one below, and "undecided" otherwise, to the decimals shown."""
     if low > SHOWN:
         return "yes"
     return "no" if high < -SHOWN else "undecided"

@@ -1,4 +1,4 @@
-"""Numbers, order and names of the paper's tables."""
+"""The numbers in the paper's tables, and the order and names of their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """Mean and standard deviation over `size` intensities; the paper does not give their number."""
+    """Mean and standard deviation over `size` intensities; the paper does not state the number of intensities."""
 
     mean: float
     std: float
@@ -36,7 +36,7 @@ PAIRS = {
     ("cifar10", "vgg3"): "CIFAR-10 (VGG-3)",
     ("cifar10", "resnet18"): "CIFAR-10 (RESNET-18)",
 }
-"""The paper's datasets and networks in its order, with their headings."""
+"""The paper's pairs of datasets and networks, in its order and with its headings."""
 
 METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll", "ensemble", "qipf")
 
@@ -55,7 +55,7 @@ METRICS = {
     "point_biserial": "point_biserial",
     "spearman": "spearman",
 }
-"""Our metrics with a counterpart in the paper, and its name in the file of its numbers."""
+"""Our metrics that have a counterpart in the paper, with the name of the counterpart in paper_tables.csv."""
 
 TIMES = {
     ("lenet", "mc-dropout"): 3.84,
@@ -68,23 +68,23 @@ TIMES = {
     ("resnet18", "mc-dropout-ll"): 39.72,
     ("resnet18", "qipf"): 1.86,
 }
-"""Table 3: milliseconds per test sample, by network and method."""
+"""Table 3: milliseconds per test sample, keyed by network and method."""
 
 
 @cache
 def values(metric: str) -> Mapping[tuple[Case, str], Value]:
-    """Return the paper's numbers for a metric, by case and method."""
+    """Return the paper's numbers for a metric, keyed by case and method."""
     name = METRICS.get(metric)
     return {(case, method): value for (case, method, own), value in _table().items() if own == name}
 
 
 def pair_title(dataset: str, net: str) -> str:
-    """Return a pair of dataset and network in words, as the paper writes its own."""
+    """Return the title of a pair of dataset and network, in the style of the paper."""
     return PAIRS.get((dataset, net), f"{dataset} ({net})")
 
 
 def case_order(case: Case) -> tuple[object, ...]:
-    """Return a sort key: the paper's order, then by name."""
+    """Return a sort key: first the paper's order, then the name."""
     shifts, pairs = list(SHIFTS), list(PAIRS)
     pair = (case.dataset, case.net)
     return (

@@ -1,6 +1,6 @@
-"""The paper's tables from a long table: our numbers beside the paper's, the best two of each marked.
+"""The paper's tables, computed from a long table: our numbers beside the paper's, with the best two of each marked.
 
-Methods are compared on the inputs that all of them saw.
+Methods are compared on the inputs that all of them scored.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from qipf.study.tables.paper import Case, Value
 Better = Literal["higher", "lower"]
 Mark = Literal["best", "second"] | None
 Numbers = Mapping[tuple[Any, str], Value]
-"""Values by row (a case, or a network in Table 3) and column."""
+"""Values keyed by row (a case, or a network in Table 3) and column."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Our number and the paper's, with the mark that each has among its own."""
+    """Our number and the paper's, each with its mark among ours or the paper's numbers."""
 
     ours: Value | None = None
     paper: Value | None = None
@@ -36,12 +36,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Block:
-    """One metric of one pair of dataset and network.
+    """One metric for one pair of dataset and network.
 
     Attributes:
-        pair: Heading of the pair; empty in Table 3.
-        heads: The shifts, or the networks.
-        body: One entry per head, by column.
+        metric: Name of the metric.
+        title: Title of the metric.
+        pair: Heading of the pair; "" in Table 3.
+        better: Direction of better values.
+        heads: Column headings: the shifts or, in Table 3, the networks.
+        body: One entry per heading, keyed by the name of the score.
     """
 
     metric: str
@@ -53,13 +56,13 @@ class Block:
 
     @property
     def measured(self) -> bool:
-        """True if it has a number of ours."""
+        """True if the block contains any number of ours."""
         return any(entry.ours for entries in self.body.values() for entry in entries)
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of the paper: its blocks by pair and metric, and what the numbers are averaged over."""
+    """One table of the paper, with one block per pair and metric; `spread` names what the numbers are averaged over."""
 
     name: str
     title: str
@@ -87,14 +90,14 @@ TABLES: dict[str, tuple[str, str, dict[str, str], Errors]] = {
         {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}, "base",
     ),
 }  # fmt: skip
-"""Position of a table in the paper, its title, the titles of its metrics, and whose errors are found.
+"""Name of a table in the paper, its title, the titles of its metrics, and the errors that are detected.
 
-Table 2 is scaled over the evaluated set ("paper") or calibrated on clean data ("proper").
+In Table 2, scores are scaled over the evaluated set ("paper") or calibrated on clean data ("proper").
 """
 
 
 def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
-    """Table 3: milliseconds per test sample by network, mean and standard deviation over measurements."""
+    """Return Table 3: milliseconds per test sample for each network, with mean and deviation over measurements."""
     known = times_frame(times).dropna(subset="method_ms")
     ours = {
         (net, method): Value(float(taken.mean()), float(taken.std(ddof=0)), len(taken))
@@ -109,17 +112,17 @@ def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
 
 
 def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[PaperTable]:
-    """Return every table of the paper; Table 1 also for own errors if measured, Table 2 in both versions."""
+    """Return every table of the paper, including both versions of Table 2 and, if measured, Table 1 for own errors."""
     frame = long_frame(table)
     own = (frame["errors"] == "own").any()
     return [*(paper_table(frame, name) for name in TABLES if own or name != "table-1-own"), table_3(times)]
 
 
 def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
-    """Return mean and standard deviation over intensities of the mean over seeds, by case and column.
+    """Average values over seeds; return their mean and standard deviation over intensities, keyed by case and column.
 
-    A method measured on fewer seeds has the mean over these. Intensities without a value are left out; `size` counts
-    the others.
+    A method that was measured on fewer seeds is averaged over these. Intensities without a value are left out, and
+    `size` is the number of the remaining ones.
     """
     frame = long_frame(table)
     rows = shifted(comparable(frame[frame["metric"] == metric]), errors)
@@ -131,7 +134,7 @@ def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Cas
 
 
 def notes_on_fewer_networks(table: Any) -> list[str]:
-    """Return a sentence about the methods of each pair that were measured on fewer networks."""
+    """Return sentences about the methods that were measured on only some networks of a pair."""
     frame = long_frame(table)
     sentences = []
     for pair, rows in frame.groupby(PAIR, sort=False):
@@ -154,7 +157,7 @@ def mark(values: Mapping[str, float], better: Better) -> dict[str, Mark]:
 
 
 def paper_table(table: Any, name: str) -> PaperTable:
-    """Return one of `TABLES`: means over seeds and intensities."""
+    """Return one of `TABLES`, with values averaged over seeds and intensities."""
     frame = long_frame(table)
     source, title, titles, errors = TABLES[name]
     numbers = {
@@ -172,7 +175,7 @@ def paper_table(table: Any, name: str) -> PaperTable:
 
 
 def _cases(ours: set[Case], theirs: set[Case]) -> list[Case]:
-    """Return what we measured and what the paper has for the same networks; without measurements, all of the paper."""
+    """Return our cases and the paper's cases for the same networks; without measurements, all cases of the paper."""
     pairs = {(case.dataset, case.net) for case in ours}
     also = {case for case in theirs if not ours or (case.dataset, case.net) in pairs}
     return sorted(ours | also, key=paper.case_order)
@@ -199,14 +202,18 @@ def _block(
 
 
 UNSHIFTED = "clean"
-"""The only column of a ranking without shifts."""
+"""The only entry of `Ranking.places` if there are no shifts."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One score in a ranking; one without a value under some shift is not `complete` and ranked last.
+    """One score in a ranking.
 
-    `values` are means over severities and networks by shift, or NaN; `mean` is that of the known ones.
+    Attributes:
+        column: Name of the score.
+        values: Means over severities and networks, keyed by shift; NaN if missing.
+        mean: Mean of the values that are not missing.
+        complete: True if no value is missing; incomplete scores are ranked last.
     """
 
     column: str
@@ -217,7 +224,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The scores of one pair, the best first; `places` are the shifts, or only "clean"."""
+    """The scores of one pair from best to worst; `places` are the shifts, or only "clean"."""
 
     dataset: str
     net: str
@@ -230,7 +237,7 @@ class Ranking:
 
     @property
     def best_of_methods(self) -> tuple[Standing, ...]:
-        """The best score of each method, the best first."""
+        """The best score of each method, from best to worst."""
         found: dict[str, Standing] = {}
         for standing in self.standings:
             found.setdefault(split_column(standing.column)[0], standing)
@@ -238,12 +245,12 @@ class Ranking:
 
     @property
     def shifted(self) -> bool:
-        """True for shifted inputs."""
+        """True if the ranking is for shifted inputs."""
         return self.places != (UNSHIFTED,)
 
 
 def rankings(table: Any, metric: str = "roc_auc") -> list[Ranking]:
-    """Return one ranking per pair in the order of the table; clean inputs count only without shifts."""
+    """Return one ranking per pair, in the order of the table; clean inputs are used only if there are no shifts."""
     frame = long_frame(table)
     found = averages(frame, metric)
     result = []

@@ -1,4 +1,4 @@
-"""Tables of a regression: the intervals of every scale for each set of inputs, and a recommendation."""
+"""Tables of a regression: the intervals of every scale on each set of inputs, and a recommendation."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from qipf.study.run.read import Bench, Condition, Row
 from qipf.study.tables.paper import pair_title
 
 LEAST = 20
-"""Clean inputs that a recommendation needs."""
+"""Minimum number of clean inputs for a recommendation."""
 RESAMPLES = 200
-"""Resamples for a recommendation, whatever the plan has."""
+"""Number of resamples for a recommendation, independent of the plan."""
 HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
 MEANING = (
-    "Inside: the share of targets that are in their interval. Width: the mean width of the intervals, in the unit of "
-    "the targets. Interval score: the width, and a penalty for targets outside, relative to one width for all inputs. "
-    "Error of the surest half: the mean absolute error of the half of the inputs that the scale is surest of, relative "
-    "to that of all inputs; below 1, the scale ranks errors by their size."
+    "Inside: the share of targets inside their interval. Width: the mean width of the intervals, in the unit of the "
+    "targets. Interval score: the width plus a penalty for targets outside, relative to one width for all inputs. "
+    "Error of the surest half: the mean absolute error on the half of the inputs with the smallest scales, relative to "
+    "that on all inputs; below 1, the scale ranks errors by their size."
 )
-PROMISE = "The share inside is promised for inputs like the held-out ones. Nothing is promised under a shift."
+PROMISE = "The share inside is promised only for inputs like the held-out ones. Nothing is promised under a shift."
 
 
 @dataclass(frozen=True)
 class ScaleRow:
-    """The intervals of one scale: its name in the plan, and value and 95 % interval by measure."""
+    """The results of one scale: its name in the plan, and the value and 95% interval of each measure."""
 
     method: str
     measures: Mapping[str, Estimate]
 
     def texts(self, *, ends: bool = True) -> list[str]:
-        """Return the name and the measures as strings, with or without intervals; see `HEADS`."""
+        """Return the name and the measures as strings, with or without intervals, in the order of `HEADS`."""
         forms = ("{:.1%}", "{:#.3g}", "{:#.3g}", "{:#.3g}")
         found = [_show(self.measures[name], ends, form) for form, name in zip(forms, MEASURES, strict=True)]
         return [scale_title(self.method), *found]
@@ -43,7 +43,7 @@ class ScaleRow:
 
 @dataclass(frozen=True)
 class IntervalTable:
-    """Every scale on one set of `n` inputs, the lowest interval score first; `error` is the mean absolute one."""
+    """Every scale on one set of `n` inputs, sorted by interval score; `error` is the mean absolute error."""
 
     dataset: str
     net: str
@@ -57,26 +57,28 @@ class IntervalTable:
 
     @property
     def title(self) -> str:
-        """The inputs in words."""
+        """Description of the inputs."""
         return "Clean inputs" if self.shift == "clean" else f"{self.shift}, severity {self.severity}"
 
     @property
     def about(self) -> str:
-        """The number of inputs and the mean error."""
+        """The number of inputs and their mean absolute error."""
         count = f"{self.n} input{'' if self.n == 1 else 's'}"
         return count if math.isnan(self.error) else f"{count}, with a mean absolute error of {self.error:.3g}"
 
 
 def scale_title(method: str) -> str:
-    """Return the name of a method for readers; names that other methods have elsewhere stay as in the plan."""
+    """Return the title of a scale; any other name from the plan is returned unchanged."""
     return info(method).title if method in SCALES else method
 
 
 def of_numbers(rows: Iterable[Row]) -> bool:
-    """Return True for the table of a regression; raise ValueError if it also has right and wrong predictions."""
+    """Return True for the table of a regression; raise ValueError if other tasks are mixed in."""
     kinds = {row.errors == ERRORS for row in rows}
     if len(kinds) > 1:
-        raise ValueError("the table has numbers as well as predictions that are right or wrong; make two tables of it")
+        raise ValueError(
+            "table: contains a regression and other tasks (`errors` is only partly 'size'); split it in two"
+        )
     return kinds == {True}
 
 
@@ -102,10 +104,10 @@ def _table(by_method: Mapping[str, Mapping[str, Row]]) -> IntervalTable:
 
 
 def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
-    """Recommend a scale, judged on clean inputs.
+    """Recommend a scale on the basis of clean inputs.
 
-    A scale is recommended only if its interval score is lower than that of one width by more than chance, whatever the
-    number of scales.
+    A scale is recommended only if its interval score is significantly lower than that of constant-width intervals,
+    after correction for the number of scales.
 
     Raises:
         StoreError: The predictions are not in the store.
@@ -114,7 +116,7 @@ def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
     if len(live.targets) < LEAST:
         count = f"{len(live.targets)} input{' is' if len(live.targets) == 1 else 's are'}"
         name = pair_title(dataset, net)
-        return f"On clean inputs of {name}: {count} too few to recommend a scale; give {LEAST} or more."
+        return f"On clean inputs of {name}: {count} too few to recommend a scale; provide at least {LEAST}."
     pair = bench.pair(dataset, net)
     there = {name for name in live.scales if name in held_out.scales}
     methods = [method.name for method in pair.methods if method.name in there and method.kind != ONE_WIDTH]
@@ -126,5 +128,5 @@ def _show(value: Estimate, ends: bool, form: str) -> str:
     if math.isnan(value[0]):
         return "–"
     shown, low, high = (form.format(end).removesuffix(".") for end in value)
-    known = ends and not math.isnan(value[1]) and low != high  # the width of one width is a constant
+    known = ends and not math.isnan(value[1]) and low != high  # the width of "one width" is constant
     return shown + (f" [{low}, {high}]" if known else "")

@@ -1,4 +1,4 @@
-"""Results of a study for a terminal: the answer in words, then the ranking."""
+"""Print the results of a study: a summary in words, then the ranking."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from qipf.study.tables.paper import pair_title
 from qipf.study.tables.scale_tables import HEADS, MEANING, PROMISE, advice, interval_tables, of_numbers
 
 MOST = 12
-"""Methods that are listed, besides the recommended one and the entropy of the softmax."""
+"""Number of methods to list; the recommended method and the entropy of the softmax are always listed."""
 
 
 def results_text(store: str | os.PathLike[str] | Bench, width: int = 80, most: int = MOST) -> str:
-    """Return for each pair a sentence and the methods from the best down."""
+    """Return, for each pair, a summary and the methods from best to worst."""
     bench = store if isinstance(store, Bench) else open_store(store)
     rows = bench.rows()
     if not rows:
@@ -32,7 +32,7 @@ def results_text(store: str | os.PathLike[str] | Bench, width: int = 80, most: i
 
 
 def answer_text(answer: Answer, width: int = 80, most: int = MOST) -> str:
-    """Return one answer as text."""
+    """Return one answer with its ranking as text."""
     parts = [text for text in (answer.sentence, answer.about_recommended) if text]
     if answer.ranking.standings:
         parts.append(_table(answer, most))
@@ -50,14 +50,14 @@ def _table(answer: Answer, most: int) -> str:
             rows.append([str(number), title, *(f"{v:.3f}" if np.isfinite(v) else "–" for v in values)])
     lines = _aligned(["", "ROC-AUC of finding errors", "mean", *places], rows, left=1)
     if len(rows) < len(ranking.best_of_methods):
-        lines.append(f"{len(ranking.best_of_methods) - len(rows)} more methods are in the report.")
+        lines.append(f"More methods in the report: {len(ranking.best_of_methods) - len(rows)}.")
     if not all(standing.complete for standing in ranking.standings):
-        lines.append("* The mean is over fewer shifts than that of the other scores.")
+        lines.append("* The mean is over fewer shifts than for the other scores.")
     return "\n".join(lines)
 
 
 def _numbers_text(bench: Bench, rows: list[Row], width: int) -> str:
-    """Return which scale to use for a regression, and one table per set of inputs."""
+    """Return the recommended scale of a regression, and one table per set of inputs."""
     tables = interval_tables(rows)
     pairs = dict.fromkeys((found.dataset, found.net, found.seed) for found in tables)
     parts = [textwrap.fill(advice(bench, *pair), width) for pair in pairs]
@@ -70,7 +70,7 @@ def _numbers_text(bench: Bench, rows: list[Row], width: int) -> str:
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Return the lines of a table; one column is aligned to the left."""
+    """Return the lines of a table; the column number `left` is left-aligned, all others right-aligned."""
     lines = [[printable(cell) for cell in line] for line in (head, *rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     forms = [f"{{:{'<' if number == left else '>'}{width}}}" for number, width in enumerate(widths)]
