@@ -1,7 +1,6 @@
 """Compute every table and number that README.md, docs and benchmarks/README.md quote, from results/.
 
 python benchmarks/reproduction.py              # lists the marks that are out of date
-python benchmarks/reproduction.py --print      # prints every table
 python benchmarks/reproduction.py --write      # draws the figures and updates the pages
 """
 
@@ -16,18 +15,13 @@ from evidence.results import ROOT, Results
 
 
 def main() -> int:
-    """Print, check or write; return 1 if a page is out of date."""
+    """Check or write; return 1 if a page is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder with the results")
-    parser.add_argument("--print", action="store_true", help="print every table")
     parser.add_argument("--write", action="store_true", help="update figures and pages")
     given = parser.parse_args()
     results = Results(given.results)
     render = pages.renderer(results)
-    if given.print:
-        for name in pages.TABLES:
-            print(f"<!-- table: {name} -->\n\n{render('table', name)}\n\n<!-- end -->\n")
-        return 0
     if given.write:
         for file in figures.write(results, ROOT / "docs" / "images"):
             print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")

@@ -95,7 +95,6 @@ def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
 def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]:
     """Return the scorers by effort, and the cost of each: seconds and trainings of the network."""
     data, how = images_of(name, IMAGES[name]), recipe(name, NETS[name][0])
-
     settings: dict[str, Any] = {"batch_size": how.batch_size, "augment": how.augment, "learning_rate": 1e-6}
     epoch = min(seconds(lambda: train(net, data, epochs=1, progress=False, **settings)) for _ in range(2))
     training = how.epochs * epoch

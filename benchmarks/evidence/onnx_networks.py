@@ -80,9 +80,3 @@ def unknown_first(results: Results, score: str) -> str:
     cells = results.json("real/onnx-magika-closed.json")["cells"]
     found = [cell["open"]["roc_auc"][score] for name, cell in cells.items() if name != "clean"]
     return number(sum(found) / len(found))
-
-
-@value("onnx-minutes")
-def minutes(results: Results, file: str) -> str:
-    """Return the minutes that a study took."""
-    return f"{results.json(f'real/onnx-{file}.json')['seconds']['all'] / 60:.0f}"

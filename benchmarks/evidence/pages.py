@@ -47,6 +47,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "count": lambda found: f"{found if isinstance(found, int | float) else len(found):,.0f}",
     "score": number,
     "small": lambda number: f"{number:.1e}".replace("e-0", "e-"),
+    "minutes": lambda seconds: f"{seconds / 60:.0f}",
     "text": str,
 }
 """Values that stand in a JSON file: `<!-- value: count; FILE; KEY; KEY -->`."""

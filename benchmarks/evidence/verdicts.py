@@ -188,7 +188,7 @@ def compared(results: Results, rival: str, metric: str = "roc_auc") -> Found:
 @_judge
 def in_probe_study(results: Results, rival: str) -> Found:
     """Compare by the probe's study, whose intervals resample images as well."""
-    found = study(results.folder)
+    found = study(results)
     if not found.pairs:
         return UNMEASURED
     gaps = [found.difference(ours, rival, "shift", "roc_auc") for ours in PROBE_NAMES]

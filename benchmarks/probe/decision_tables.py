@@ -15,7 +15,7 @@ import numpy as np
 
 from evidence.marks import table, value
 from evidence.results import NOTHING, Missing, Results, markdown, number
-from probe.reading import GROUPS, PAIRS
+from probe.reading import GROUPS, PAIRS, heads
 from qipf.decisions.monitor import Monitor
 
 SHIFTED = ("shift", "unseen", "resembling")
@@ -144,7 +144,7 @@ def estimates(results: Results) -> str:
         name = list(NAMES)[n]
         words = f"**{NAMES[name]} (the default)**" if name == DEFAULT else NAMES[name]
         rows.append([words, *(number(float(value)) for value in (*grid[n], means[n]))])
-    return markdown(["mean absolute error of the estimated accuracy", *_heads(found), "mean"], rows)
+    return markdown(["mean absolute error of the estimated accuracy", *heads(found), "mean"], rows)
 
 
 @table("decisions-verdict")
@@ -191,9 +191,9 @@ def promises(results: Results) -> str:
             cells = [_both(share[0], wrong[0]), _both(float(shares.mean()), _mean(wrongs))]
             cells += [f"{broken.sum()} of {len(shifted)}", raised]
             rows.append([PAIRS[name], f"at most {_percent(record.limit, 0)}", words, *cells])
-    heads = ["pair", "promise", "score", "clean: accepted, wrong among them"]
-    heads += ["shifted, mean over conditions: accepted, wrong among them", "conditions in which the promise is broken"]
-    return markdown([*heads, "of these, seen by `check` in 500 predictions"], rows)
+    titles = ["pair", "promise", "score", "clean: accepted, wrong among them"]
+    titles += ["shifted, mean over conditions: accepted, wrong among them", "conditions in which the promise is broken"]
+    return markdown([*titles, "of these, seen by `check` in 500 predictions"], rows)
 
 
 @value("decisions-broken")
@@ -234,7 +234,7 @@ def checks(results: Results) -> str:
             clean, shifted = record.raised(check, record.places("clean")), record.raised(check, record.places(*SHIFTED))
             cells.append(f"{clean.sum()} of {clean.size} / {_percent(float(shifted.mean()), 0)}")
         rows.append([words, *cells])
-    return markdown(["alarms: networks on clean images / shifted conditions", *_heads(found)], rows)
+    return markdown(["alarms: networks on clean images / shifted conditions", *heads(found)], rows)
 
 
 @table("decisions-sets")
@@ -247,11 +247,7 @@ def sets(results: Results) -> str:
             both = [record.sets(source, group) for record in found.values()]
             cells = [f"{_percent(coverage, 0)}, {size:.2f} classes" for coverage, size in both]
             rows.append([f"{GROUPS[group]}: {words}", *cells])
-    return markdown(["coverage and size of sets that promise 90 %", *_heads(found)], rows)
-
-
-def _heads(found: dict[str, Record]) -> list[str]:
-    return [PAIRS[name] for name in found]
+    return markdown(["coverage and size of sets that promise 90 %", *heads(found)], rows)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -7,6 +7,7 @@ ensembles; the mean of the pairs weighs each pair equally. results/probe/PROTOCO
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,11 @@ SETS = {"lenets": ("mnist", "kmnist"), "cifar": ("vgg3", "resnet18")}
 RESAMPLES = 2000
 
 
+def heads(found: Iterable[str]) -> list[str]:
+    """The headings of some pairs."""
+    return [PAIRS[name] for name in found]
+
+
 def _whole(group: str) -> str:
     whole = group.partition(": ")[0]
     return WITHIN.get(whole, whole)
@@ -50,19 +56,24 @@ class Interval(NamedTuple):
 
 
 class Pair:
-    """Measurements on the networks of one pair; the path has no suffix."""
+    """Measurements on the networks of one pair, from `.npz` files with a `.json` beside each."""
 
-    def __init__(self, path: Path) -> None:
-        self.facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
-        self._path = path.with_suffix(".npz")
-        self.rows: list[dict[str, Any]] = self.facts["rows"]
+    def __init__(self, *paths: Path) -> None:
+        self.paths = paths
+        self.units: list[dict[str, Any]] = [json.loads(path.with_suffix(".json").read_text()) for path in paths]
+        accuracy = {name: values for unit in self.units for name, values in unit["accuracy"].items()}
+        self.facts = {**self.units[0], "accuracy": accuracy}
+        self.rows: list[dict[str, Any]] = [row for unit in self.units for row in unit["rows"]]
         self.places = [(c["group"], c["family"]) for c in self.facts["conditions"]]
         self.bases = sorted({row["base"] for row in self.rows})
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        with np.load(self._path) as file:
-            return {name: file[name].astype(np.float64) for name in ("metrics", "replicates")}
+        parts = []
+        for path in self.paths:
+            with np.load(path) as file:
+                parts.append({name: file[name].astype(np.float64) for name in ("metrics", "replicates")})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def families(self, group: str) -> list[str]:
         """Return the families of a column."""
@@ -112,9 +123,12 @@ class Pair:
 class Study:
     """The pairs that have been run, from results/probe or another folder like it."""
 
+    kind: type[Pair] = Pair
+    files = "{}.npz"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.pairs = {name: Pair(folder / name) for name in PAIRS if (folder / f"{name}.json").is_file()}
+        found = {name: sorted(folder.glob(self.files.format(name))) for name in PAIRS}
+        self.pairs: dict[str, Any] = {name: self.kind(*paths) for name, paths in found.items() if paths}
         self.difference = cache(self._difference)
 
     def mean(self, score: str, group: str, metric: str = "roc_auc", only: str = "") -> float:

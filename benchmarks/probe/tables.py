@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from evidence.marks import table, value
 from evidence.results import Results, grid, markdown, number, signed, slashed
-from probe.reading import GROUPS, PAIRS, SETS, Pair, Study
+from probe.reading import GROUPS, PAIRS, SETS, Pair, Study, heads
 
 BOTH = ("roc_auc", "pr_auc")
 OURS, RIVAL = "probe", "ensemble of 10, contrast"
@@ -50,23 +49,15 @@ FEWER = (
 
 
 @cache
-def study(folder: Path) -> Study:
+def study(results: Results) -> Study:
     """The record, read once."""
-    return Study(folder / "probe")
-
-
-def _of(results: Results) -> Study:
-    return study(results.folder)
-
-
-def _heads(found: Study) -> list[str]:
-    return [PAIRS[name] for name in found.pairs]
+    return Study(results.folder / "probe")
 
 
 @table("probe-short")
 def short(results: Results) -> str:
     """Return the probe minus the ensemble's contrast by column, without intervals."""
-    found = _of(results)
+    found = study(results)
     groups = {group: words for group, words in GROUPS.items() if group != "ood"}
     groups["no weather"] = "also without fog and snow"
     order = ("shift", "geometric", "unseen", "strict", "no weather", "resembling", "clean")
@@ -82,7 +73,7 @@ def short(results: Results) -> str:
 @table("probe-aurc", group="shift", metrics=("aurc",))
 def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str:
     """Every score in one column of the study, by pair and on average."""
-    found = _of(results)
+    found = study(results)
     places = [*found.pairs.values(), found]
     values = {Pair: Pair.value, Study: Study.mean}
     cells = np.array([[[values[type(p)](p, s, group, m) for m in metrics] for p in places] for s in NAMES])
@@ -90,13 +81,13 @@ def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str
     names = list(NAMES.values())
     rows = [[names[n], *(slashed(cell) for cell in cells[n])] for n in order]
     what = {"roc_auc": "ROC-AUC", "pr_auc": "average precision", "aurc": "AURC, lower is better"}
-    return markdown([" / ".join(what[m] for m in metrics), *_heads(found), "mean"], rows, FEWER)
+    return markdown([" / ".join(what[m] for m in metrics), *heads(found.pairs), "mean"], rows, FEWER)
 
 
 @table("probe-families-{group}", group=("shift", "unseen", "resembling"))
 def families(results: Results, group: str) -> str:
     """ROC-AUC / average precision by family, mean of the pairs."""
-    found = _of(results)
+    found = study(results)
     shown = ("probe", "ensemble of 10, contrast", "entropy")
 
     def cell(family: str, score: str) -> str:
@@ -111,7 +102,7 @@ def families(results: Results, group: str) -> str:
 @table("probe-differences")
 def differences(results: Results) -> str:
     """The probe minus the ensemble's contrast, with 95 % intervals."""
-    found = _of(results)
+    found = study(results)
     rows = []
     for group, words in GROUPS.items():
         if group == "ood":
@@ -119,13 +110,13 @@ def differences(results: Results) -> str:
         for metric, name in (("roc_auc", "ROC-AUC"), ("pr_auc", "average precision")):
             cells = [signed(found.difference(OURS, RIVAL, group, metric, only)) for only in (*found.pairs, "")]
             rows.append([f"{words}, {name}", *cells])
-    return markdown(["probe minus ensemble's contrast", *_heads(found), "mean"], rows)
+    return markdown(["probe minus ensemble's contrast", *heads(found.pairs), "mean"], rows)
 
 
 @table("probe-accuracy")
 def accuracy(results: Results) -> str:
     """The share of right classes of network, ensemble and posterior."""
-    found = _of(results)
+    found = study(results)
     who = {"network": "the network itself", "ensemble": "ensemble of 10", "probe": "**posterior of the probe**"}
     who["probe, head alone"] = "its head alone"
     rows = []
@@ -133,13 +124,13 @@ def accuracy(results: Results) -> str:
         for name, words in who.items():
             values = [pair.accuracy(name, group) for pair in found.pairs.values()]
             rows.append([f"{GROUPS[group]}: {words}", *(number(value) for value in (*values, float(np.mean(values))))])
-    return markdown(["accuracy", *_heads(found), "mean"], rows)
+    return markdown(["accuracy", *heads(found.pairs), "mean"], rows)
 
 
 @table("probe-bars")
 def bars(results: Results) -> str:
     """The bars of the protocol, and what was measured."""
-    found = _of(results)
+    found = study(results)
 
     def gaps(group: str) -> str:
         both = [found.difference(OURS, RIVAL, group, metric).value for metric in BOTH]
@@ -169,7 +160,7 @@ def bars(results: Results) -> str:
 @value("probe")
 def one(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
     """Return one number of the study, of one pair or a mean over pairs."""
-    found = _of(results)
+    found = study(results)
     alone = found.pairs.get(pair)
     return number(alone.value(score, group, metric) if alone else found.mean(score, group, metric, pair))
 
@@ -177,7 +168,7 @@ def one(results: Results, group: str, metric: str, score: str, pair: str = "") -
 @value("probe-gap")
 def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
     """Return the probe minus the ensemble's contrast; `both` gives both metrics without intervals."""
-    found = _of(results)
+    found = study(results)
     if metric == "both":
         return " / ".join(f"{found.difference(OURS, RIVAL, group, one, pair).value:+.3f}" for one in BOTH)
     return signed(found.difference(OURS, RIVAL, group, metric, pair))
@@ -186,7 +177,7 @@ def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
 @value("probe-gaps")
 def gaps(results: Results, group: str, metric: str, *pairs: str) -> str:
     """Return the probe minus the ensemble's contrast on some pairs, without intervals."""
-    return " and ".join(f"{_of(results).difference(OURS, RIVAL, group, metric, pair).value:+.3f}" for pair in pairs)
+    return " and ".join(f"{study(results).difference(OURS, RIVAL, group, metric, pair).value:+.3f}" for pair in pairs)
 
 
 @value("probe-cifar")
@@ -201,7 +192,7 @@ AGAIN = "ensemble of 5 retrained on perturbed images, contrast"
 @table("probe-again")
 def again(results: Results) -> str:
     """The probe beside networks trained on the same perturbed images, on the pairs that have them."""
-    found = {name: pair for name, pair in _of(results).pairs.items() if pair.of(AGAIN)}
+    found = {name: pair for name, pair in study(results).pairs.items() if pair.of(AGAIN)}
     rows = []
     for group in ("shift", "unseen", "clean"):
         for score in (OURS, "network retrained on perturbed images, contrast", AGAIN, RIVAL):
@@ -214,15 +205,10 @@ def again(results: Results) -> str:
 @value("probe-again")
 def ahead(results: Results, group: str, metric: str, pair: str) -> str:
     """Return the gain of five networks trained on perturbed images over the probe."""
-    return signed(_of(results).difference(AGAIN, OURS, group, metric, pair))
+    return signed(study(results).difference(AGAIN, OURS, group, metric, pair))
 
 
-DEVELOPMENT = {
-    "mnist-len": "MNIST LeNet",
-    "kmnis-len": "K-MNIST LeNet",
-    "cifar-vgg": "CIFAR-10 VGG-3",
-    "cifar-res": "CIFAR-10 ResNet-18",
-}
+DEVELOPMENT = dict(zip(("mnist-len", "kmnis-len", "cifar-vgg", "cifar-res"), PAIRS.values(), strict=True))
 TRIED = {
     "0 draws": "no perturbed copies",
     "1 draw": "one perturbed copy",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -41,19 +40,15 @@ CONDITIONS = {
 
 
 @cache
-def study(folder: Path) -> Study:
+def study(results: Results) -> Study:
     """The record, read once."""
-    return Study(folder / "real")
-
-
-def _of(results: Results) -> Study:
-    return study(results.folder)
+    return Study(results.folder / "real")
 
 
 def _group(results: Results, name: str) -> Group:
-    if name not in _of(results).groups:
+    if name not in study(results).groups:
         raise Missing(f"real/{name}.json")
-    return _of(results).groups[name]
+    return study(results).groups[name]
 
 
 def _title(network: str) -> str:
@@ -76,7 +71,7 @@ def against_best(results: Results, group: str) -> str:
     rows = []
     for network in found.networks:
         for suite in found.suites:
-            best, gap = found.best(network, suite), _of(results).one(group, network, suite)
+            best, gap = found.best(network, suite), study(results).one(group, network, suite)
             place, count, _ = found.rank(network, suite)
             values = [number(found.value(network, score, suite)) for score in (OURS, best)]
             verdict = ", tie" if abs(gap.value) < TIE else ""
@@ -127,7 +122,7 @@ def _best_first(found: Group, scores: list[str], networks: list[str], group: str
 def families(results: Results, group: str) -> str:
     """ROC-AUC / average precision of each family of shifts, mean of the networks."""
     found = _group(results, group)
-    rivals = [_of(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
+    rivals = [study(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
     here = found.scores(found.networks[0], "single", "many")
     scores = [OURS, *(score for score in dict.fromkeys(rivals) if score in here)]
     values = {
@@ -158,7 +153,7 @@ SUMMARY = {
 @table("real-summary")
 def summary(results: Results) -> str:
     """Return the probe minus the best rival with one pass by family of networks, clean and under shift."""
-    found = _of(results)
+    found = study(results)
     suites = {("clean",): "clean", SHIFTED: "under shift"}
     networks = {name: words for name, words in SUMMARY.items() if name in found.groups}
     return grid("networks", networks, suites, lambda name, chosen: signed(found.mean(chosen, group=name)))
@@ -167,7 +162,7 @@ def summary(results: Results) -> str:
 @table("real-means")
 def means(results: Results) -> str:
     """The default minus the best rival of each network and suite, by family of networks of the first protocol."""
-    found = _of(results)
+    found = study(results)
     groups = [name for name in found.groups if name in FIRST]
     rows = []
     for suite, words in {**SUITES, STRICT: "unseen without noise and blur"}.items():
@@ -196,7 +191,7 @@ def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str
 @table("real-bars-{group}", group=GROUPS)
 def bars(results: Results, group: str = "") -> str:
     """The bars of the protocol with their verdicts, for the families of the first protocol or for one family."""
-    found = _of(results)
+    found = study(results)
     judged = (group,) if group else FIRST
     cells = _barred(found, judged)
     value, network, suite, _ = min(cells)
@@ -218,24 +213,18 @@ def bars(results: Results, group: str = "") -> str:
     return markdown(["what", "bar", "measured", "met"], rows)
 
 
-@value("real-behind")
-def behind(results: Results, group: str = "") -> str:
-    """Return the number of cells with a bar in which the default is behind the best rival by more than .01."""
-    cells = _barred(_of(results), (group,) if group else FIRST)
-    return f"{sum(value < -0.01 for value, *_ in cells)} of {len(cells)}"
-
-
-@value("real-first")
-def first(results: Results, group: str = "") -> str:
-    """Return the number of cells with a bar in which the default is ahead of every rival with one pass."""
-    cells = _barred(_of(results), (group,) if group else FIRST)
-    return f"{sum(place == 1 and alone for *_, (place, _, alone) in cells)} of {len(cells)}"
+@value("real-cells")
+def counted(results: Results, which: str, group: str = "") -> str:
+    """Return in how many cells with a bar the default is `behind` the best rival by more than .01, or alone `first`."""
+    cells = _barred(study(results), (group,) if group else FIRST)
+    found = [value < -0.01 if which == "behind" else place == 1 and alone for value, *_, (place, _, alone) in cells]
+    return f"{sum(found)} of {len(cells)}"
 
 
 @table("real-people")
 def people(results: Results) -> str:
     """Rank correlation of each score with the entropy of people's labels, by network."""
-    found = _of(results).groups["cifar"].facts["people"]
+    found = study(results).groups["cifar"].facts["people"]
     networks = list(found)
     scores = list(found[networks[0]])
     rows = []
@@ -250,11 +239,15 @@ def accuracy(results: Results, group: str) -> str:
     """The share of right classes by suite: of the networks, of the posterior, and of ensembles."""
     found = _group(results, group)
     people = dict.fromkeys(who for values in found.facts["accuracy"].values() for who in values)
+
+    def right(who: str, suite: str) -> str:
+        return number(float(np.mean([_right(found, own[who], suite) for own in found.facts["accuracy"].values()])))
+
     return grid(
         "accuracy",
         {who: _in_words(who, group) if who != "network" else "the network itself" for who in people},
         {suite: SUITES[suite] for suite in found.suites},
-        lambda who, suite: right(results, group, who, suite),
+        right,
     )
 
 
@@ -266,17 +259,11 @@ def _right(found: Group, values: list[float], suite: str) -> float:
     return float(np.mean([np.mean(shares) for shares in by_family.values()]))
 
 
-def right(results: Results, group: str, who: str, suite: str) -> str:
-    """The share of right classes in a suite, mean of the networks: of the networks ("network") or of a posterior."""
-    found = _group(results, group)
-    return number(float(np.mean([_right(found, own[who], suite) for own in found.facts["accuracy"].values()])))
-
-
 @value("real-gap")
 def gap(results: Results, suites: str, group: str = "", rival: str = "best", own: str = OURS) -> str:
     """The default, or another row, minus a rival in ROC-AUC, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
-    found = _of(results)
+    found = study(results)
     theirs = found.strongest(group) if rival == "strongest" else rival
     return signed(found.mean(chosen, rival=theirs, group=group, own=own))
 
@@ -322,10 +309,3 @@ def few_images(results: Results) -> str:
     defaults = {0.2: " (the default from 16 on)", 0.8: " (the default below 16)"}
     head = [f"share {share:g}{defaults.get(share, '')}" for share in found["shares"]]
     return markdown(["images per class", *head], rows)
-
-
-@value("real-g2p-check")
-def g2p_check(results: Results) -> str:
-    """ROC-AUC and PRR of the probability of the whole word, in the check of the set-up."""
-    found = results.json("real/g2p.json", "check")
-    return f"{number(found['roc_auc'])} and {number(found['prr'])}"

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from probe.measures import detection
 from qipf.training import train
 from qipf.training.loop import Augment, Split, minibatches
-from twin.halves import frozen, pieces
+from twin.measures import detection, ranked
+from twin.networks import frozen, pieces
+from twin.setting import Setting
 
 COPIES = 8
 """Augmented copies of every image whose features the first step learns from."""
-
-
-class Schedule(NamedTuple):
-    """Epochs and learning rates of the two steps; batches of 128, Adam, constant rates, as in the paper."""
-
-    head_epochs: int = 200
-    head_rate: float = 1e-4
-    epochs: int = 10
-    rate: float = 1e-6
-    batch: int = 128
 
 
 class Confidence(nn.Module):
@@ -48,10 +38,10 @@ class Confidence(nn.Module):
         return torch.sigmoid(self.logits(x))
 
 
-def confid_net(
-    name: str, net: nn.Module, split: Split, held_out: Split, augment: Augment, schedule: Schedule, seed: int
-) -> tuple[nn.Module, Confidence, dict[str, float]]:
+def confid_net(setting: Setting, net: nn.Module, seed: int) -> tuple[nn.Module, Confidence, dict[str, float]]:
     """The encoder and head with the better average precision on held-out images, before or after fine-tuning."""
+    name, schedule, augment = setting.name, setting.confidence, setting.recipe.augment
+    split, held_out = setting.data.train, setting.data.held_out
     encoder, last = frozen(pieces(name, net)[:-1]), frozen(pieces(name, net)[-1])
     if split.inputs.device.type == "cuda":
         encoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
@@ -110,4 +100,4 @@ def _precision(encoder: nn.Module, last: nn.Module, own: nn.Module, head: Confid
     parts = held_out.inputs.split(1000)
     wrong = torch.cat([last(encoder(part)).argmax(1) for part in parts]) != held_out.targets
     scores = -torch.cat([head.logits(own(part)) for part in parts])
-    return float(detection(scores[None], wrong[None])[1])
+    return float(detection(*ranked(scores[None], wrong[None]))[1])

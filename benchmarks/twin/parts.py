@@ -13,17 +13,16 @@ import torch
 from torch import Tensor, nn
 
 import qipf
-from probe.measures import Record
-from probe.networks import cached_probabilities, network, probabilities, train_by
+from qipf._common.files import replacing
 from qipf.predictive.moments import entropy
 from qipf.scores import Entropy, SoftmaxResponse
 from qipf.scores.coordinates import contrast
-from qipf.study import nets
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.views import moved
 from qipf.training import train
+from twin import networks
 from twin.confidence import Confidence, confid_net
-from twin.halves import MIDDLE, Behind, Viewed, check_pieces, draw_without_bending, frozen, pieces, second_network
+from twin.measures import Record
 from twin.setting import Setting
 
 Facts = dict[str, Any]
@@ -59,7 +58,7 @@ class Unit:
     @cached_property
     def net(self) -> nn.Module:
         """The base network."""
-        return network(self.setting.pair, self.setting.data, self.base, self.cache).eval()
+        return networks.network(self.setting, self.base, self.cache).eval()
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -149,17 +148,16 @@ def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
     """Train the base network."""
     s = unit.setting
     unit.room("the network", trainings=1.5)
-    warm = nets.build(s.name, channels=s.data.train.inputs.shape[1], size=s.data.train.inputs.shape[2], seed=0)
     few = (s.data.train.inputs[:2000], s.data.train.targets[:2000])
     train(
-        warm.to(s.device), few, epochs=1, batch_size=s.recipe.batch_size, augment=s.recipe.augment, cuda_graph=True,
+        s.fresh(0), few, epochs=1, batch_size=s.recipe.batch_size, augment=s.recipe.augment, cuda_graph=True,
         progress=False,
     )  # fmt: skip
     known = (unit.cache / f"{s.pair}-{unit.base}.pt").exists()
     begin = unit.now()
     net = unit.net
     facts["training_seconds"] = None if known else unit.now() - begin
-    check_pieces(s.name, net, s.data.train.inputs[:100])
+    networks.check_pieces(s.name, net, s.data.train.inputs[:100])
 
 
 def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
@@ -216,7 +214,7 @@ def more_views(unit: Unit, record: Record, facts: Facts) -> None:
 def without_bending(unit: Unit, record: Record, facts: Facts) -> None:
     """Probe and twin that never saw elastic distortion."""
     for name, fit in (("probe", unit.probe), ("twin", unit.twin)):
-        scorer, _ = fit(f"{name} without elastic", perturb_only=draw_without_bending)
+        scorer, _ = fit(f"{name} without elastic", perturb_only=networks.draw_without_bending)
         unit.add_views(record, facts, f"{name} without elastic", scorer, (1, 2))
 
 
@@ -228,7 +226,7 @@ def ensemble(unit: Unit, record: Record, facts: Facts) -> None:
         seed = 2000 + number
         if not (unit.cache / f"{s.pair}-{seed}.probabilities.pt").exists():
             unit.room(f"member {seed}", trainings=1, passes=1)
-        chances = cached_probabilities(s.pair, s.data, s.images, seed, unit.cache)
+        chances = networks.cached_probabilities(s, seed, unit.cache)
         total, uncertain = total + chances, uncertain + entropy(chances)
         count = number + 1
         if count in (s.ensemble // 2, s.ensemble):
@@ -262,14 +260,13 @@ def _second_chances(unit: Unit, number: int, facts: Facts) -> list[Tensor]:
     file = unit.cache / f"{s.pair}-{seed}.both.pt"
     if not file.exists():
         unit.room(f"second network {seed}", trainings=2.2, passes=2)
-        shape = s.data.train.inputs.shape
-        fresh = nets.build(s.name, classes=10, channels=shape[1], size=shape[2], seed=seed).to(s.device)
+        fresh = s.fresh(seed)
         begin = unit.now()
-        second_network(fresh, s.recipe, s.data.train, seed)
+        networks.second_network(fresh, s.recipe, s.data.train, seed)
         seconds = unit.now() - begin
-        found = [probabilities(Viewed(fresh, view), s.images).cpu() for view in (None, s.view)]
-        torch.save({"chances": found, "seconds": seconds}, file.with_suffix(".part"))
-        file.with_suffix(".part").rename(file)
+        found = [networks.probabilities(networks.Viewed(fresh, view), s.images).cpu() for view in (None, s.view)]
+        with replacing(file) as part:
+            torch.save({"chances": found, "seconds": seconds}, part)
     found = torch.load(file, weights_only=True)
     facts.setdefault("second_network_seconds", []).append(found["seconds"])
     return [part.to(s.device).double() for part in found["chances"]]
@@ -278,21 +275,20 @@ def _second_chances(unit: Unit, number: int, facts: Facts) -> list[Tensor]:
 def sub_ensemble(unit: Unit, record: Record, facts: Facts) -> None:
     """A deep sub-ensemble: the network, and new last pieces on its frozen first ones, trained on clean images."""
     s = unit.setting
-    shape = s.data.train.inputs.shape
     members: list[nn.Module] = []
-    start = MIDDLE[s.name]
-    trunk = frozen(pieces(s.name, unit.net)[:start])
+    start = networks.MIDDLE[s.name]
+    trunk = networks.frozen(networks.pieces(s.name, unit.net)[:start])
     for number in range(1, s.sub):
         seed = 4000 + 10 * (unit.base - 1000) + number
         unit.room(f"sub-ensemble {number}", trainings=1)
-        fresh = nets.build(s.name, classes=10, channels=shape[1], size=shape[2], seed=seed).to(s.device)
+        fresh = s.fresh(seed)
         begin = unit.now()
-        train_by(s.recipe, Behind(trunk, pieces(s.name, fresh)[start:]), s.data.train, seed)
+        networks.train_by(s.recipe, networks.Behind(trunk, networks.pieces(s.name, fresh)[start:]), s.data.train, seed)
         facts.setdefault("sub_ensemble_seconds", []).append(unit.now() - begin)
-        members.append(pieces(s.name, fresh)[start:])
+        members.append(networks.pieces(s.name, fresh)[start:])
     unit.room("scores of the sub-ensemble", passes=4)
-    rests = [pieces(s.name, unit.net)[start:], *members]
-    mean: Any = sum(probabilities(nn.Sequential(trunk, rest), s.images).double() for rest in rests) / s.sub
+    rests = [networks.pieces(s.name, unit.net)[start:], *members]
+    mean: Any = sum(networks.probabilities(nn.Sequential(trunk, rest), s.images).double() for rest in rests) / s.sub
     _add_mean(unit, record, facts, f"sub-ensemble of {s.sub}", mean)
 
 
@@ -301,9 +297,7 @@ def confidence(unit: Unit, record: Record, facts: Facts) -> None:
     s = unit.setting
     unit.room("ConfidNet", trainings=2, passes=2)
     begin = unit.now()
-    encoder, head, about = confid_net(
-        s.name, unit.net, s.data.train, s.data.held_out, s.recipe.augment, s.confidence, 0
-    )
+    encoder, head, about = confid_net(s, unit.net, 0)
     facts["confidnet"] = {**about, "seconds": unit.now() - begin}
     unit.add_scores(record, "ConfidNet", _doubts(encoder, head, s.images))
 

@@ -28,7 +28,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from probe.measures import Record
+from twin.measures import Record
 from twin.parts import PARTS, Unit
 from twin.setting import Setting
 
@@ -102,9 +102,7 @@ def add(unit: Unit, part: str, record: Record, facts: dict[str, Any], path: Path
     """Append a part to the record of a unit."""
     about: dict[str, Any] = {"rows": [], "pair": unit.setting.pair, "base": unit.base, "accuracy": {}, "parts": {}}
     if path.exists():
-        about = {
-            key: value for key, value in json.loads(path.read_text()).items() if key not in ("conditions", "families")
-        }
+        about = json.loads(path.read_text())
     rows = about.pop("rows")
     if rows:
         with np.load(path.with_suffix(".npz")) as earlier:

@@ -1,41 +1,65 @@
-"""The conditions of the twin study: those of the probe study, and two families without any relative in training."""
+"""The conditions of the twin study: 8,000 test images per pair, clean, shifted, corrupted, and out of distribution."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import time
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from probe import networks as probe_networks
-from probe.conditions import PAIRS, Condition, conditions, images_of, load
-from qipf.study.recipes import Recipe, recipe
-from qipf.study.run.study_data import StudyData
+from qipf.study import datasets, nets, recipes, shifts
+from qipf.study.run.study_data import StudyData, common_rows, load_data
 from qipf.study.shifts import corruptions, effects
+from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 from qipf.training.loop import Split
-from twin.confidence import Schedule
 
+PAIRS = {
+    "mnist": ("mnist", "lenet", "fashion-mnist"),
+    "kmnist": ("kmnist", "lenet", "mnist"),
+    "vgg3": ("cifar10", "vgg3", "fashion-mnist"),
+    "resnet18": ("cifar10", "resnet18", "fashion-mnist"),
+}
+"""Dataset, network and out-of-distribution set of every pair."""
 EXTRA = "no relative"
+"""The group of two families without any relative in training, which the probe study does not have."""
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
-ENSEMBLE = 10
-SECOND = 5
-SUB = 5
 
 
-def all_conditions(pair: str) -> list[Condition]:
-    """Those of the probe study, then fog that is not rescaled and, for colour images, gamma."""
+class Condition(NamedTuple):
+    """One set of inputs: a group (column of the tables), a family within it, and its intensity."""
+
+    group: str
+    family: str
+    intensity: float
+
+
+def conditions(pair: str) -> list[Condition]:
+    """Every condition of a pair; the first one is the clean test set."""
+    found = [Condition("clean", "clean", 0.0)]
+    found += [Condition("shift", name, float(t)) for name, levels in shifts.SHIFTS.items() for t in levels]
+    for name in CORRUPTIONS:
+        group = "resembling" if name in RESEMBLES else "unseen"
+        found += [Condition(group, name, float(severity)) for severity in range(1, 6)]
+    found.append(Condition("ood", PAIRS[pair][2], 0.0))
     extra = ["fog, not rescaled"] + (["gamma"] if PAIRS[pair][0] == "cifar10" else [])
-    return conditions(pair) + [Condition(EXTRA, name, float(severity)) for name in extra for severity in range(1, 6)]
+    return found + [Condition(EXTRA, name, float(severity)) for name in extra for severity in range(1, 6)]
 
 
-def images_for(pair: str, data: StudyData, condition: Condition, folder: str | None) -> Tensor:
-    """The images of a condition."""
-    if condition.group != EXTRA:
-        return images_of(pair, data, condition, folder)
+def images_of(data: StudyData, condition: Condition, folder: str) -> Tensor:
+    """Return the images of a condition, one per test image."""
     images, severity = data.test.inputs, int(condition.intensity)
+    if condition.group == "clean":
+        return images
+    if condition.group == "ood":
+        return _foreign(images, Path(folder) / condition.family / "t10k-images-idx3-ubyte.gz")
+    if condition.group != EXTRA:
+        return shifts.apply(images, condition.family, condition.intensity)
     if condition.family == "gamma":
         return effects.gamma(images, GAMMA[severity - 1])
     density = corruptions.parameters("fog", severity, images.shape[1], images.shape[-1])[0]
@@ -44,37 +68,60 @@ def images_for(pair: str, data: StudyData, condition: Condition, folder: str | N
     return (scaled * (brightest + density) / brightest.clamp_min(1e-6)).clamp(0, 1)
 
 
+def _foreign(images: Tensor, file: Path) -> Tensor:
+    """Return images of a file with as many channels and pixels as those of the dataset."""
+    pixels = datasets.parse_idx(gzip.decompress(file.read_bytes()))[: len(images), None]
+    other = torch.from_numpy(pixels.astype(np.float32) / 255).to(images)
+    channels, size = images.shape[1], images.shape[-1]
+    border = (size - other.shape[-1]) // 2
+    return torch.nn.functional.pad(other, (border,) * 4).expand(-1, channels, -1, -1).contiguous()
+
+
+class Schedule(NamedTuple):
+    """Epochs and constant learning rates of the two steps of ConfidNet; Adam, batches of 128, as in its paper."""
+
+    head_epochs: int = 200
+    head_rate: float = 1e-4
+    epochs: int = 10
+    rate: float = 1e-6
+    batch: int = 128
+
+
 class Setting:
     """A pair with its data, conditions and settings; everything is tiny in a smoke test."""
 
     def __init__(self, pair: str, folder: str, device: str, smoke: bool) -> None:
         self.folder = folder
         self.pair, self.device, self.smoke = pair, device, smoke
-        self.dataset, self.name, _ = PAIRS[pair]
-        self.digits = self.dataset != "cifar10"
+        dataset, self.name, _ = PAIRS[pair]
+        self.digits = dataset != "cifar10"
         self.view = "right" if self.digits else "mirror"
-        self.data = load(pair, folder, device)
-        self.listed = all_conditions(pair)
+        data = load_data(dataset, 5000, folder, device)
+        count = len(data.test.inputs)  # without the images that a prototype has seen
+        rows = torch.from_numpy(np.setdiff1d(np.arange(count), common_rows(count, 2000))).to(device)
+        self.data = data._replace(test=Split(data.test.inputs[rows], data.test.targets[rows]))
+        self.listed = conditions(pair)
+        self.recipe = recipes.recipe(self.name, dataset)
         self.confidence = Schedule()
-        self.ensemble, self.second, self.sub = ENSEMBLE, SECOND, SUB
+        self.ensemble, self.second, self.sub = 10, 5, 5
         if smoke:
             self._shrink()
         self.labels = self.data.test.targets
+
+    def fresh(self, seed: int) -> nn.Module:
+        """An untrained network of the pair."""
+        _, channels, size, _ = self.data.train.inputs.shape
+        return nets.build(self.name, classes=10, channels=channels, size=size, seed=seed).to(self.device)
 
     @cached_property
     def images(self) -> list[Tensor]:
         """The images of every condition."""
         begin = time.perf_counter()
-        found = [images_for(self.pair, self.data, condition, self.folder) for condition in self.listed]
+        found = [images_of(self.data, condition, self.folder) for condition in self.listed]
         if self.device == "cuda":
             torch.cuda.synchronize()
         print(f"{self.pair}: {len(found)} conditions in {time.perf_counter() - begin:.1f} s", flush=True)
         return found
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the pair's networks."""
-        return probe_networks.recipe(self.name, self.dataset)
 
     def _shrink(self) -> None:
         few = {"train": 500, "held_out": 200, "test": 200}
@@ -89,6 +136,6 @@ class Setting:
         for condition in self.listed:
             first[condition.group, condition.family] = condition  # the strongest
         self.listed = list(first.values())
+        self.recipe = dataclasses.replace(self.recipe, epochs=1)
         self.confidence = Schedule(head_epochs=8, epochs=1)
         self.ensemble, self.second, self.sub = 2, 1, 2
-        probe_networks.recipe = lambda *names: dataclasses.replace(recipe(*names), epochs=1)

@@ -6,13 +6,8 @@ its first part, a prototype, is in results/twin/prototype.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+from functools import cache
 
 from evidence.marks import table, value
 from evidence.results import NOTHING, Missing, Results, grid, listed, markdown, number, signed, slashed
@@ -66,23 +61,6 @@ NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin witho
 class Units(Pair):
     """All networks of a pair that were measured, in the form of a pair of the probe study."""
 
-    def __init__(self, paths: list[Path]) -> None:
-        self.units = [json.loads(path.with_suffix(".json").read_text()) for path in paths]
-        self.paths = paths
-        accuracy = {name: values for unit in self.units for name, values in unit["accuracy"].items()}
-        self.facts = {**self.units[0], "accuracy": accuracy}
-        self.rows = [row for unit in self.units for row in unit["rows"]]
-        self.places = [(c["group"], c["family"]) for c in self.facts["conditions"]]
-        self.bases = sorted({row["base"] for row in self.rows})
-
-    @cached_property
-    def _arrays(self) -> dict[str, np.ndarray]:
-        parts = []
-        for path in self.paths:
-            with np.load(path) as file:
-                parts.append({name: file[name].astype(np.float64) for name in ("metrics", "replicates")})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
     def families(self, group: str) -> list[str]:
         """Return the families of a column; names of families are unique."""
         if group == "no relative":
@@ -109,29 +87,21 @@ class Units(Pair):
 
 
 class Twins(Study):
-    """The pairs that have been measured."""
+    """The pairs that have been measured, with one file per network."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "nothing")
-        found = {name: sorted(folder.glob(f"{name}-*.npz")) for name in PAIRS}
-        self.pairs: dict[str, Any] = {name: Units(paths) for name, paths in found.items() if paths}
+    kind, files = Units, "{}-*.npz"
 
 
 @cache
-def study(folder: Path) -> Twins:
-    """Return a record, read once."""
-    found = Twins(folder)
+def _of(results: Results, part: str = "twin") -> Twins:
+    found = Twins(results.folder / part)
     if not found.pairs:
         raise Missing("twin/*.json")
     return found
 
 
-def _of(results: Results) -> Twins:
-    return study(results.folder / "twin")
-
-
 def _prototype(results: Results) -> Twins:
-    return study(results.folder / "twin" / "prototype")
+    return _of(results, "twin/prototype")
 
 
 def _counted(name: str, pair: Units) -> str:

@@ -78,8 +78,8 @@ def test_the_bars_say_what_is_missed(planted):
     assert every[2] == "**no**"
     mean = line(table, "mean over shift and unseen")
     assert (mean[2] == "yes") == (float(mean[1].split()[0]) >= 0.02)
-    assert tables.behind(planted) == tables.behind(planted, "cifar") == "1 of 6"
-    assert tables.first(planted) == "5 of 6"
+    assert tables.counted(planted, "behind") == tables.counted(planted, "behind", "cifar") == "1 of 6"
+    assert tables.counted(planted, "first") == "5 of 6"
 
 
 def test_intervals_cover_the_planted_difference(planted):

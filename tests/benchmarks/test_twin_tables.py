@@ -13,23 +13,23 @@ import torch
 pytest.importorskip("pandas")
 
 from evidence.results import ROOT, Results
-from probe.conditions import Condition
-from probe.measures import Record
 from qipf.study import nets
-from twin import halves, program, tables
+from twin import networks, program, tables
+from twin.measures import Record
+from twin.setting import Condition
 
 
-@pytest.mark.parametrize("name", halves.MIDDLE)
+@pytest.mark.parametrize("name", networks.MIDDLE)
 def test_pieces_of_a_network_give_its_logits(name):
     net = nets.build(name, seed=0).eval()
     channels, size = (1, 28) if name == "lenet" else (3, 32)
-    halves.check_pieces(name, net, torch.rand(3, channels, size, size, generator=torch.Generator().manual_seed(0)))
+    networks.check_pieces(name, net, torch.rand(3, channels, size, size, generator=torch.Generator().manual_seed(0)))
 
 
 def test_images_without_bending_are_clean_in_one_of_four_cases():
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(400, 1, 8, 8, generator=generator)
-    same = (halves.draw_without_bending(images, generator) == images).flatten(1).all(1).float().mean()
+    same = (networks.draw_without_bending(images, generator) == images).flatten(1).all(1).float().mean()
     assert 0.18 < float(same) < 0.34
 
 

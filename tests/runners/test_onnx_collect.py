@@ -15,19 +15,7 @@ import torch
 from onnx import TensorProto, helper
 
 import qipf
-from onnx_graphs import (
-    BIAS,
-    FLOAT,
-    INNER,
-    OUTER,
-    image_map,
-    images,
-    save,
-    softmax,
-    table,
-    table_logits,
-    two_inputs,
-)
+from onnx_graphs import BIAS, FLOAT, INNER, OUTER, image_map, images, save, softmax, table, table_logits, two_inputs
 from qipf import OnnxModel
 from qipf.tasks.collect import collect
 from qipf.weights import read_weights

@@ -8,18 +8,7 @@ import torch
 from onnx import TensorProto, helper
 
 from example_models import collect_augmented
-from onnx_graphs import (
-    BIAS,
-    EMBEDDED,
-    FLOAT,
-    OUTER,
-    image_map,
-    images,
-    save,
-    table,
-    table_logits,
-    two_inputs,
-)
+from onnx_graphs import BIAS, EMBEDDED, FLOAT, OUTER, image_map, images, save, table, table_logits, two_inputs
 from qipf import OnnxModel
 from qipf.data.batches import Source
 

@@ -1,19 +1,23 @@
-"""Pieces of a network and their training: second networks and sub-ensembles."""
+"""Networks of the twin study, their pieces, their training and their predictions in every condition."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from probe.networks import train_by
+from qipf._common.files import replacing
 from qipf.study.recipes import Recipe
 from qipf.tasks.perturb import draw_images
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.tasks.views import moved
+from qipf.training import train
 from qipf.training.loop import Split
+from twin.setting import Setting
 
 CHUNK = 5000
 """Images that are perturbed at once."""
@@ -21,9 +25,44 @@ MIDDLE = {"lenet": 2, "vgg3": 1, "resnet18": 5}
 """The first piece behind the middle of a network."""
 
 
-class GlobalMean(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean(dim=(2, 3))
+def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
+    """The network of a seed, trained now or read from the cache."""
+    net, file = setting.fresh(seed), cache / f"{setting.pair}-{seed}.pt"
+    if file.exists():
+        net.load_state_dict(torch.load(file, weights_only=True))
+        return net.eval()
+    train_by(setting.recipe, net, setting.data.train, seed)
+    torch.save(net.state_dict(), file)
+    return net
+
+
+def train_by(how: Recipe, net: nn.Module, split: Split, seed: int, **changed: Any) -> nn.Module:
+    """Train a network by a recipe, but for what is changed."""
+    settings = {**dataclasses.asdict(how), "seed": seed, "cuda_graph": True, "progress": False, **changed}
+    return train(net, split, **settings)
+
+
+@torch.no_grad()
+def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Tensor:
+    """The softmax of every condition, (K, N, C), computed in half precision on a GPU."""
+    on_gpu = images[0].device.type == "cuda"
+    layout = torch.channels_last if on_gpu else torch.contiguous_format
+    net = net.eval().to(memory_format=layout)  # pyright: ignore[reportCallIssue]
+    result = []
+    for condition in images:
+        with torch.autocast("cuda", dtype=torch.float16, enabled=on_gpu):
+            logits = [net(part.contiguous(memory_format=layout)) for part in condition.split(batch)]
+        result.append(torch.cat(logits).float().softmax(1))
+    return torch.stack(result)
+
+
+def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
+    """`probabilities` of the network of a seed, computed once."""
+    file = cache / f"{setting.pair}-{seed}.probabilities.pt"
+    if not file.exists():
+        with replacing(file) as part:
+            torch.save(probabilities(network(setting, seed, cache), setting.images).cpu(), part)
+    return torch.load(file, weights_only=True).to(setting.device).double()
 
 
 def pieces(name: str, net: nn.Module) -> nn.Sequential:
@@ -35,7 +74,8 @@ def pieces(name: str, net: nn.Module) -> nn.Sequential:
     if name == "vgg3":
         layers = list(net)  # pyright: ignore
         return nn.Sequential(*layers[:3], nn.Sequential(*layers[3:7]), layers[7])
-    return nn.Sequential(net.stem, *net.blocks, GlobalMean(), net.dense)  # pyright: ignore
+    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(net.stem, *net.blocks, pool, net.dense)  # pyright: ignore
 
 
 def check_pieces(name: str, net: nn.Module, images: Tensor) -> None:
