@@ -82,6 +82,14 @@ def parquet_that_lies(path: Path) -> None:
     assert sum(about.row_group(i).total_byte_size for i in range(20)) < 1000
 
 
+def parquet_of_another_schema(path: Path) -> None:
+    """A nullable column that the schema declares required, which does not fit the statistics of its values."""
+    pyarrow.parquet.write_table(pyarrow.table({"u": [0.5, 0.1], "correct": [1, 0]}), path)
+    nullable, required = b"\x25\x02\x18\x01u", b"\x25\x00\x18\x01u"
+    assert path.read_bytes().count(nullable) == 1
+    path.write_bytes(path.read_bytes().replace(nullable, required))
+
+
 def report_parquet(path: Path) -> None:
     zeros = pyarrow.array(np.zeros(2_000_000, np.int8))
     columns = [pyarrow.DictionaryArray.from_arrays(zeros, pyarrow.array([value])) for value in ROW]
@@ -114,6 +122,7 @@ BOMBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "y.npz": (partial(npz_of_zeros, claimed=4), ("score", "e.qipf", "y.npz", "--model", "nets:build", "-o", "a.csv")),
     "rows.parquet": (parquet_of_rows, ("evaluate", "rows.parquet")),
     "lies.parquet": (parquet_that_lies, ("evaluate", "lies.parquet")),
+    "schema.parquet": (parquet_of_another_schema, ("evaluate", "schema.parquet")),
     "wide.csv": (very_wide, ("evaluate", "wide.csv")),
     "table.parquet": (report_parquet, ("report", ".")),
     "table.csv.gz": (report_csv, ("report", ".")),
