@@ -25,7 +25,7 @@ CODE = "save plain arrays of numbers"
 class Archive:
     """The arrays of an `.npz`, read on demand by name.
 
-    The memory of all arrays read is limited to `budget()` or the size of the file, whichever is larger.
+    The total memory of all arrays read is limited to `budget()` or the size of the file, whichever is larger.
 
     Raises:
         Problem: The file is damaged or not an archive, or its arrays exceed the memory limit.

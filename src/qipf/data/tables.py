@@ -85,7 +85,7 @@ def _npz(file: Path) -> Columns:
 def read_parquet(path: Path, *, row: int) -> Any:
     """Read the columns with one number or string per row as an Arrow table, in which equal strings are stored once.
 
-    A page of a Parquet file can decompress to a million times its size, whatever size the file declares, and Arrow has
+    A page of a Parquet file can decompress to a million times its size, whatever size the file declares, and Arrow sets
     no limit. On Linux, the operating system limits the memory; elsewhere, only the declared sizes are checked.
 
     Args:

@@ -32,7 +32,7 @@ class Tail:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._headers: dict[Path, bytes] = {}
         self.waiting: dict[Path, str] = {}
-        """Files that could not be read yet, with the reason."""
+        """Files that could not be read yet, with the reason for each."""
 
     def new(self) -> Iterator[tuple[Path, Columns]]:
         """Yield pairs of a file and the columns of some of its new rows, sorted by file name."""

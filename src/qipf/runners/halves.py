@@ -305,7 +305,7 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
     if not any(True for _ in half.network.parameters()):
         raise Problem("split", f"nothing after {cut.split!r} can be trained", hint="name an earlier module")
     if reads.found:
-        raise Problem("split", f"the part after {cut.split!r} reads weights of the original, as in a closure")
+        raise Problem("split", f"the part after {cut.split!r} reads weights of the network itself, as in a closure")
     return cut, half
 
 

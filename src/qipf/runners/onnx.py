@@ -119,7 +119,7 @@ class OnnxRunner(Runner):
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return digests of the stored tensors; the last one is equal for most exports of one network."""
+        """Return two digests of the stored tensors; the second is equal for most exports of one network."""
         if self._made.fingerprint is None and (graph := self.find_graph()) is not None:
             self._made.fingerprint = graph.fingerprint()
         return self._made.fingerprint
@@ -167,7 +167,7 @@ class OnnxRunner(Runner):
         return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the tensors on every path from the inputs to the logits, or the input if there are none."""
+        """Return the tensors that lie on every path from the inputs to the logits, or the input if there are none."""
         feeds, graph = self._feeds(batch.first(2)), self.graph
         at = self._find_logits(feeds)
         logits = at.tensor
@@ -202,7 +202,7 @@ class OnnxRunner(Runner):
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the input of the last linear layer or, for pixels, convolution; None if there is none."""
+        """Return the input of the last linear layer, or of a convolution for pixels; None if there is none."""
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)

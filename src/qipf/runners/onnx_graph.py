@@ -168,7 +168,7 @@ class Graph:
         return None
 
     def cuts(self, target: str) -> list[str]:
-        """Return the tensors on every path from the inputs to `target`, in order.
+        """Return the tensors that lie on every path from the inputs to `target`, in order.
 
         These are the hidden states of the network, as opposed to branches, attention maps and gates.
         """

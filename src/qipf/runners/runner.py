@@ -108,7 +108,7 @@ class Runner(ABC):
         """
 
     def peeking(self) -> AbstractContextManager[None]:
-        """Return a context in which the first batch may be read; with torch, it restores all random states."""
+        """Return a context for reading the first batch; with torch, it restores all random states."""
         return nullcontext()
 
     def parse(self, text: str) -> FeatureSpec:

@@ -205,7 +205,7 @@ class TorchRunner(Runner):
         return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the input of the last linear layer or, for (N, C, H, W), convolution; None if there is none."""
+        """Return the input of the last linear layer, or of a convolution for (N, C, H, W); None if there is none."""
         single = all(size == 1 for size in output[2:])
         kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
         if not any(isinstance(module, kind) for module in self.module.modules()):
