@@ -1,7 +1,8 @@
-"""Uncertainty of the predictions of a trained network, in one forward pass and without retraining.
+"""Estimate the uncertainty of a trained network's predictions in one forward pass, without retraining.
 
-These names attach to a model. The mathematics is in `qipf.fields`, options of tasks in `qipf.tasks`, the weights of a
-model in `qipf.weights`, methods with several passes in `qipf.predictive`; `qipf.arrays` helps to write a score.
+This module contains everything that is applied to a model. `qipf.fields` contains the mathematics, `qipf.tasks` the
+tasks and their options, `qipf.weights` functions that read the weights of a model, `qipf.predictive` methods that need
+several forward passes, and `qipf.arrays` helpers for writing a new score.
 """
 
 from __future__ import annotations

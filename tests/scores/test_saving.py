@@ -173,8 +173,8 @@ def forge(file: Path, change) -> None:
     [
         ({"scorer": []}, "name of a scorer"),
         ({"scorer": None}, "name of a scorer"),
-        ({"settings": [1]}, "settings by name"),
-        ({"facts": "none"}, "facts by name"),
+        ({"settings": [1]}, "settings"),
+        ({"facts": "none"}, "facts"),
         ({"format": float("inf")}, "not one written by qipf"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Base class of single-pass scorers: settings, a few fitted arrays, and a pure function of a model's outputs."""
+"""Base class of single-pass scorers: settings, a few fitted arrays, and a pure function of the model's outputs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST = 100_000
-"""Maximum number of tokens or pixels that a scorer is fitted to."""
-OTHER = "give the model that the scorer was fitted to"
+"""The maximum number of tokens or pixels that a scorer is fitted to."""
+OTHER = "use the model that the scorer was fitted to"
 _PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int": (lambda value: isinstance(value, Integral) and not isinstance(value, bool), "an integer"),
     "float": (lambda value: isinstance(value, Real) and not isinstance(value, bool), "a number"),
@@ -51,11 +51,11 @@ _PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bool": (lambda value: isinstance(value, bool | np.bool_), "True or False"),
     "None": (lambda value: value is None, "None"),
 }
-"""The test and the description of every plain type of a setting."""
+"""A test and a description of each plain type that a setting can have."""
 
 
 class Attachment(ABC):
-    """An object learned for one fitted scorer that is saved, loaded and wrapped together with it.
+    """An object that is learned for one fitted scorer and is saved, loaded and wrapped with the scorer.
 
     A subclass defines `kind`, `state` and `from_state`. `Scorer.attach` keeps at most one attachment of each kind;
     fitting the scorer again drops all of them.
@@ -63,7 +63,7 @@ class Attachment(ABC):
 
     kind: ClassVar[str]
     scorer: Scorer | None = None
-    """A snapshot of the scorer that it was attached to; None before."""
+    """A snapshot of the scorer that this object belongs to; None before `bind`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -83,10 +83,10 @@ class Attachment(ABC):
         return value
 
     def _bound(self) -> Any:
-        """Return the scorer; raise RuntimeError if this was fitted to bare arrays."""
+        """Return the scorer; raise RuntimeError if this object was fitted to bare arrays."""
         if self.scorer is None:
             raise RuntimeError(
-                f"{type(self).__name__} was fitted to arrays without a scorer: give arrays, or fit it by "
+                f"{type(self).__name__} was fitted to arrays, without a scorer: pass arrays, or fit it with "
                 ".fit_scorer(scorer, held_out)"
             )
         return self.scorer
@@ -108,13 +108,13 @@ class Attachment(ABC):
 class Scorer(ABC):
     """Assign one uncertainty to each prediction from a single forward pass; higher means less certain.
 
-    A subclass is a dataclass whose fields are its settings (plain JSON values), with `name`, `_fit` and `_score`. This
-    class handles saving, loading, wrapping, checks and array libraries. `_score` must be a pure function of the
-    outputs, the settings and the fitted tensors, so that a scorer is safe in threads and can be exported.
+    A subclass is a dataclass whose fields are its settings (plain JSON values); it defines `name`, `_fit` and `_score`.
+    This class handles saving, loading, wrapping, checks and array libraries. `_score` must be a pure function of the
+    outputs, the settings and the fitted tensors, so that scorers are thread-safe and can be exported.
 
     Attributes:
-        fitted: The result of a fit; None before.
-        attachments: Objects that are saved and wrapped with this fitted scorer, by kind; see `attach`.
+        fitted: The result of `fit`; None before fitting.
+        attachments: Objects that are saved and wrapped with this fitted scorer, keyed by kind; see `attach`.
     """
 
     name: ClassVar[str]
@@ -144,13 +144,13 @@ class Scorer(ABC):
         """Fit to a trained model and reference data; both are optional for methods that do not need them.
 
         Args:
-            model: A model as for `qipf.collect`. With `Outputs`, only methods that read weights need it; these accept
-                anything that `qipf.weights.read_weights` reads: a module, a file of weights, a list of arrays, ...
-            data: Reference data as for `qipf.collect`, or `Outputs`, which are used as they are.
+            model: A model as for `qipf.collect`. If `data` is `Outputs`, only methods that read weights need a model,
+                which can then be anything that `qipf.weights.read_weights` accepts, such as a module or a weight file.
+            data: Reference data as for `qipf.collect`, or `Outputs`, for which no model is run.
             task: The task, as for `qipf.collect`.
             features: The module whose output is used as features; None for the input of the last layer.
-            device: The device of the inputs; None for that of the model.
-            batch_size: Inputs per batch, as for `qipf.collect`.
+            device: The device of the inputs; None for the model's device.
+            batch_size: The number of inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
 
         Returns:
@@ -160,7 +160,7 @@ class Scorer(ABC):
         if data is None or isinstance(data, Outputs) or model is None:
             for name, value in {"task": task, "features": features, "device": device, "batch_size": batch_size}.items():
                 if value is not None:
-                    raise Problem(name, "no model is run, so it has no effect", hint="leave it out, or give inputs")
+                    raise Problem(name, "has no effect, because no model is run", hint="omit it, or pass inputs")
             outputs, noted = data, model_facts(model)
             if isinstance(outputs, Outputs) and outputs.task:
                 noted["task"] = {"name": outputs.task}
@@ -174,7 +174,7 @@ class Scorer(ABC):
         if outputs is not None:
             outputs = self._checked(outputs)
             if len(outputs.logits) == 0:
-                raise Problem("data", "no rows", expected=f"some rows to fit {self.name} to")
+                raise Problem("data", "none", expected=f"at least one row to fit {self.name}")
         fitted = self._fit(model, outputs)
         self._use(Fitted(fitted.tensors, {**fitted.facts, **noted}))
         self._attachments = {}
@@ -198,7 +198,7 @@ class Scorer(ABC):
 
     def summary_score(self, summary: TokenSummary) -> Array:
         """Return the uncertainty of tokens, (M,), from a summary of their logits."""
-        raise Problem("scorer", "it reads all logits, and only a few numbers of a token are kept")
+        raise Problem("scorer", f"{self.name} reads all logits, but only a summary of them is kept for tokens")
 
     def score(
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
@@ -207,19 +207,20 @@ class Scorer(ABC):
     ) -> Array:  # fmt: skip
         """Return the uncertainty of every prediction of `model` on `data`, in the shape of the predictions.
 
-        That is (N,) for classes and numbers, (N, L) for several labels, (N, T) for tokens, indexed by the position of
-        the logits and NaN if masked, and (N, H, W) for pixels. Labels in the data are checked, but not used.
+        The shape is (N,) for classes and numbers, (N, L) for labels, (N, T) for tokens, and (N, H, W) for pixels. The
+        scores of tokens are indexed by the position of the logits, and are NaN for masked tokens. Labels in the data
+        are checked but not used.
 
         Args:
             model: The model that this scorer was fitted to; different weights trigger a warning.
             data: Inputs as for `qipf.collect`.
-            task: The task; None for the one that the scorer was fitted to, or to infer it.
-            features: The module whose output is used as features; None for the one that the scorer was fitted to.
-            views: The number of views per image, including the image itself, to average over, one pass each; None for
-                the setting of the scorer.
-            device: The device of the inputs; None for that of the model.
-            store: The device of the outputs and scores; None for that of the model.
-            batch_size: Inputs per batch, as for `qipf.collect`.
+            task: The task; None for the task that the scorer was fitted to or, if that is unknown, to infer it.
+            features: The module whose output is used as features; None for the module used when fitting.
+            views: The number of views per image to average over, including the image itself; each takes one pass. None
+                for the setting of the scorer.
+            device: The device of the inputs; None for the model's device.
+            store: The device of the outputs and scores; None for the model's device.
+            batch_size: The number of inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
         """
         scorer = self if views is None else self.with_views(views)
@@ -237,14 +238,14 @@ class Scorer(ABC):
     ) -> Iterator[Scored]:  # fmt: skip
         """Yield the scores batch by batch, in bounded memory.
 
-        The model is restored between batches. The arguments are those of `score`.
+        The model is restored between batches. For the arguments, see `score`.
         """
         return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
 
     def with_views(self, views: int) -> Self:
         """Return the scorer with a different number of views per image, if it supports views."""
         if views != 1:
-            raise Problem("views", f"{self.name} has none", expected="1", hint="take what qipf.default returns")
+            raise Problem("views", f"{views!r}", expected=f"1, because {self.name} does not support views")
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -269,19 +270,19 @@ class Scorer(ABC):
         saving.write(path, header, tensors)
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the arguments of the constructor."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """Attachments of this fitted scorer by kind, for example `probability`, `decision` or `intervals`."""
+        """The attachments of this fitted scorer, keyed by kind, for example `decision` or `intervals`."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
-        """Attach an object, replacing any of the same kind; `save`, `load` and `wrap` include it.
+        """Attach an object, replacing any object of the same kind; `save`, `load` and `wrap` include it.
 
         Raises:
-            ValueError: It was fitted to a different scorer, or to a different fit of this one.
+            ValueError: The object was learned for a different scorer, or for a different fit of this scorer.
         """
         self._require_fitted()
         if not isinstance(attachment, Attachment):
@@ -292,8 +293,8 @@ class Scorer(ABC):
         other = attachment.scorer
         if other is not None and not _same(self, other):
             raise ValueError(
-                f"{attachment.kind}: it was learned about another scorer ({other.name}) or another fit, and does not "
-                f"hold for this one ({self.name}); learn it again with this scorer"
+                f"{attachment.kind}: it was learned for another scorer ({other.name}) or another fit, so it is not "
+                f"valid for this scorer ({self.name}); fit it again with this scorer"
             )
         attachment.bind(self)  # pyright: ignore[reportArgumentType]
         self._attachments = {**self._attachments, attachment.kind: attachment}
@@ -342,7 +343,7 @@ class Scorer(ABC):
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The layers that this scorer reads in addition to the features, for `qipf.collect`."""
+        """The layers that this scorer reads in addition to features, to be passed to `qipf.collect`."""
         return ()
 
     @property
@@ -366,8 +367,10 @@ class Scorer(ABC):
     def _check_features(self, features: str | None) -> None:
         """Raise Problem if features are named that this scorer does not read."""
         if features is not None and not self.reads_features:
-            hint = "leave them out, or take a scorer that reads features"
-            raise Problem("features", f"{features!r} has no effect: {self.name} reads {self._own_reading}", hint=hint)
+            hint = "omit it, or use a scorer that reads features"
+            raise Problem(
+                "features", f"{features!r} has no effect, because {self.name} reads {self._own_reading}", hint=hint
+            )
 
     @property
     def _own_reading(self) -> str:
@@ -375,14 +378,14 @@ class Scorer(ABC):
 
     def _require_fitted(self) -> Fitted:
         if self.fitted is None:
-            raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit(model, outputs), or qipf.load a file")
+            raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit(model, data) first, or load a file")
         return self.fitted
 
     def _start(self, model: Any, data: Any, task: Any, device: Any, batch_size: int | None) -> Start:
-        """Open the model, compare it with the fitted one, and find the task."""
+        """Open the model, compare it with the model used when fitting, and infer the task."""
         facts = self._require_fitted().facts
         if task is not None and self.task_name and make_task(task).name != self.task_name:
-            raise Problem("task", make_task(task).name, expected=f"{self.task_name}, to which {self.name} was fitted")
+            raise Problem("task", make_task(task).name, expected=f"{self.task_name}, as when {self.name} was fitted")
         runner = open_model(model, device=device)
         check_facts(facts, runner, stacklevel=4)
         return begin(runner, data, task=task or facts.get("task"), batch_size=batch_size)
@@ -395,9 +398,9 @@ class Scorer(ABC):
     def _stream(
         self, start: Start, features: str | None, store: Any, progress: bool, held: bool = False
     ) -> Iterator[Scored]:
-        """Yield the scores of every batch; with `held`, the model is restored at the end only."""
+        """Yield the scores of every batch; if `held`, the model is restored only at the end."""
         if start.task.whole and not self.by_row:
-            raise Problem("scorer", f"{self.name} compares predictions with each other", hint="score(...) of classes")
+            raise Problem("scorer", f"{self.name} needs all {start.task.name} at once, but they are scored in blocks")
         read, batches = self._read(start, features), start.runner.batches(start.source)
         with start.reading(read, show=progress) if held else nullcontext() as run:
             for batch in track(batches, "scoring", total=start.source.count, show=progress):
@@ -429,12 +432,12 @@ class Scorer(ABC):
                 del rows
             del part  # otherwise the logits of two passes would be in memory
         if counted is None or uncertainty is None:
-            raise Problem("data", "no prediction", expected="at least one that is not masked")
+            raise Problem("data", "none", expected="at least one prediction that is not masked")
         labels = None if labels is None else _moved(labels, uncertainty)
         return Scored(uncertainty, predicted, labels, _moved(counted, uncertainty), batch.numbers, kept)
 
     def _named(self, outputs: Outputs, numbers: Sequence[int]) -> Array:
-        """Score rows; errors report row numbers of the user's data."""
+        """Score rows; error messages give the row numbers in the user's data."""
         try:
             return self(outputs)
         except ValueError:
@@ -465,7 +468,7 @@ class Scorer(ABC):
             return {key: xp.asarray(value) for key, value in fitted.tensors.items()}
         key = (xp.__name__, str(device))
         owner, moved = self._cache
-        if owner is not fitted:  # a different thread has fitted the scorer in the meantime
+        if owner is not fitted:  # another thread has fitted the scorer in the meantime
             moved = {}
         if key not in moved:
             tensors = {name: placeable(value, device) for name, value in fitted.tensors.items()}
@@ -479,35 +482,36 @@ class Scorer(ABC):
             check_matrix(logits, "logits")
             outputs = Outputs(logits=logits)
         if outputs.summary is not None and not self.reads_summary:
-            raise Problem("scorer", "it reads all logits, and only a few numbers of a token are kept")
+            raise Problem("scorer", f"{self.name} reads all logits, but only a summary of them is kept for tokens")
         logits = as_array(outputs.logits, "logits")
         check_rows(logits, "logits")
         columns = None if fitted is None else fitted.facts.get("columns")
         if columns is not None and logits.shape[1] != columns:
-            raise Problem("logits", f"{logits.shape[1]}", expected=f"{columns} columns, as in fitting", hint=OTHER)
+            raise Problem("logits", f"{logits.shape[1]}", expected=f"{columns} columns, as in the fit", hint=OTHER)
         rows: dict[str, Array | None] = {"features": outputs.features} if self.reads_features else {}
         rows |= {f"layers[{str(one)!r}]": outputs.layers.get(str(one)) for one in self._needed(fitted)}
         width = None if fitted is None else self._width(fitted)
         for name, values in rows.items():
             if values is None and name == "features":
-                hint = "name the module to read as features, or take a scorer of logits alone, such as entropy"
-                raise Problem(name, f"{self.name} reads features, and there are none", hint=hint)
+                hint = "pass the name of a module as features, or use a scorer of logits, such as entropy"
+                raise Problem(name, f"{self.name} reads features, but there are none", hint=hint)
             if values is None:
-                found = f"{self.name} reads it, and these outputs have {', '.join(map(repr, outputs.layers)) or 'none'}"
-                raise Problem(name, found, hint="qipf.collect(model, data, layers=scorer.layers) collects it")
+                given = ", ".join(map(repr, outputs.layers)) or "no layers"
+                found = f"{self.name} reads this layer, but the outputs have {given}"
+                raise Problem(name, found, hint="use qipf.collect(model, data, layers=scorer.layers)")
             check_rows(as_array(values, name), name)
             if width is not None and values.shape[1] != width:
-                raise Problem(name, f"{values.shape[1]}", expected=f"{width} columns, as in fitting", hint=OTHER)
+                raise Problem(name, f"{values.shape[1]}", expected=f"{width} columns, as in the fit", hint=OTHER)
             width = None  # only the first layer has a known width
         return outputs
 
     def _needed(self, fitted: Fitted | None) -> tuple[Any, ...]:
-        """Return the layers that outputs must have, or that fitting needs if `fitted` is None."""
+        """Return the layers that outputs must contain for scoring, or for fitting if `fitted` is None."""
         del fitted
         return self.layers
 
     def _width(self, fitted: Fitted) -> int | None:
-        """Return the number of columns of the features, or of the first layer, during fitting."""
+        """Return the number of columns that the features, or the first layer, had during fitting."""
         return fitted.facts.get("width")
 
 
@@ -520,7 +524,7 @@ def _same(one: Scorer, other: Scorer) -> bool:
 
 
 def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raise if a setting does not have the type that the scorer class declares."""
+    """Raise an error if a setting does not have the type that the scorer class declares."""
     fields = [field for field in dataclasses.fields(kind) if field.init] if dataclasses.is_dataclass(kind) else []
     settings = {**{field.name: value for field, value in zip(fields, given, strict=False)}, **named}
     for field in fields:
@@ -549,7 +553,7 @@ def _moved(values: Array, like: Array) -> Array:
 
 
 def _joined(scores: list[Any]) -> Array:
-    """Concatenate the scores of batches: texts are padded with NaN, and images must have one size."""
+    """Concatenate the scores of batches: texts are padded with NaN, and all images must have the same size."""
     sizes = {tuple(one.shape[1:]) for one in scores}
     if len(sizes) > 1 and scores[0].ndim == 2:
         import torch
@@ -558,5 +562,5 @@ def _joined(scores: list[Any]) -> Array:
         scores = [torch.nn.functional.pad(one, (0, length - one.shape[1]), value=math.nan) for one in scores]
     elif len(sizes) > 1:
         shown = " and ".join(map(str, sorted(sizes)[:2]))
-        raise Problem("data", f"images of {shown} pixels", expected="images of one size", hint="use scorer.stream")
+        raise Problem("data", f"sizes {shown}", expected="images of the same size", hint="use scorer.stream")
     return scores[0] if len(scores) == 1 else namespace(scores[0]).concat(scores, axis=0)

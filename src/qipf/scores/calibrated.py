@@ -1,4 +1,4 @@
-"""Scores of the logits alone that are fitted to held-out outputs with labels."""
+"""Scores that read only the logits and are fitted to labelled held-out outputs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Contrast(Scorer):
     .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
                  = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
 
-    It ranks predictions like the softmax response at the same temperature, but does not round nearly certain ones to
-    a tie. Fit it to held-out outputs with labels: networks are overconfident on their training data.
+    It ranks predictions like the softmax response at the same temperature, but nearly certain predictions are not
+    rounded to ties. Fit it to labelled held-out outputs, because networks are overconfident on their training data.
 
     Args:
-        temperature: T; None for the one that maximises the likelihood of the labels.
+        temperature: T; None for the temperature that maximises the likelihood of the labels.
     """
 
     name: ClassVar[str] = "contrast"
@@ -60,12 +60,12 @@ class MaxLogitPNorm(Scorer):
 
     .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
 
-    p is the integer from 1 to 10 with the smallest area under the risk-coverage curve on the held-out outputs. If none
-    ranks the held-out errors better than the softmax at the fitted temperature, the score is that of `Contrast` and
-    `fitted.facts["p"]` is 0; the paper calls this the fallback.
+    By default, p is the integer from 1 to 10 with the smallest area under the risk-coverage curve on the held-out
+    outputs. If no p ranks the held-out errors better than the softmax at the fitted temperature, the score is that of
+    `Contrast` and `fitted.facts["p"]` is 0; the paper calls this the fallback.
 
     Args:
-        p: The norm; None to choose it; 0 for the fallback.
+        p: The norm; None to choose it as above; 0 for the fallback.
     """
 
     name: ClassVar[str] = "max-logit-p-norm"
@@ -109,9 +109,9 @@ class RelU(Scorer):
                D_{ij} \propto \max\left(0,\; \lambda \, E[p_i p_j \mid \text{wrong}]
                - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
 
-    with :math:`p = \mathrm{softmax}(z / T)` and D of unit Frobenius norm. Fit it to held-out outputs with labels. If no
-    pair of classes is more confused among errors, or there are no errors, all pairs are weighted equally (the
-    Gini index, which ranks like `Doctor`), as in the authors' code.
+    where :math:`p = \mathrm{softmax}(z / T)` and D has unit Frobenius norm. Fit it to labelled held-out outputs. If no
+    entry of D is positive, or there are no errors, all pairs of classes have the same weight, as in the authors' code;
+    this is the Gini index, which ranks like `Doctor`.
 
     Args:
         weight: :math:`\lambda`, between 0 and 1.

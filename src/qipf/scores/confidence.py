@@ -1,4 +1,4 @@
-"""Baseline scores that read only the logits and need no fitting."""
+"""Baseline scores that read only the logits and do not need to be fitted."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Confidence(Scorer):
         if numbers or (checked.labels is not None and checked.regression):
             argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
-                argument, f"{self.name} scores classes, and these are numbers of a regression",
-                hint="use residual-scale, or give the task classes or labels of 0 and 1 for a binary classifier",
+                argument, f"{self.name} scores classes, but these are numbers of a regression",
+                hint="use residual-scale; for a binary classifier, pass labels of 0 and 1 or task='classes'",
             )  # fmt: skip
         return checked
 
@@ -51,7 +51,8 @@ class Confidence(Scorer):
 class SoftmaxResponse(Confidence):
     r"""One minus the largest softmax probability, :math:`u = 1 - \max_j p_j`.
 
-    Computed as :math:`s / (1 + s)`, :math:`s = \sum_{j \ne c^*} e^{z_j - z_{c^*}}`, which does not underflow to zero.
+    It is computed as :math:`s / (1 + s)` with :math:`s = \sum_{j \ne c^*} e^{z_j - z_{c^*}}`, which is never rounded to
+    zero.
     """
 
     name: ClassVar[str] = "softmax-response"
@@ -84,7 +85,7 @@ class Entropy(Confidence):
 
 
 class OneMinusMargin(Confidence):
-    r"""One minus the gap of the two largest softmax probabilities, :math:`u = 1 - (p_{(1)} - p_{(2)})`."""
+    r"""One minus the gap between the two largest softmax probabilities, :math:`u = 1 - (p_{(1)} - p_{(2)})`."""
 
     name: ClassVar[str] = "margin"
 
@@ -101,7 +102,7 @@ class OneMinusMargin(Confidence):
 
 
 class MaxLogit(Confidence):
-    r"""The largest logit, negated: :math:`u = -\max_j z_j`. A single logit z gives -|z|/2."""
+    r"""The largest logit, negated: :math:`u = -\max_j z_j`. For a single logit z, it is -|z|/2."""
 
     name: ClassVar[str] = "max-logit"
 
@@ -140,23 +141,23 @@ class Energy(Confidence):
 
 
 class LogitMargin(Confidence):
-    r"""The gap of the two largest logits, negated: :math:`u = -(z_{(1)} - z_{(2)})`, also called the raw margin."""
+    r"""The gap between the two largest logits, negated: :math:`u = -(z_{(1)} - z_{(2)})`, also known as raw margin."""
 
     name: ClassVar[str] = "logit-margin"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return minus the gap of the two largest logits."""
+        """Return minus the gap between the two largest logits."""
         return summary.top[:, 1] - summary.top[:, 0]
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
-        top = xp.sort(logits / 2, axis=1, descending=True)  # halved, so that the gap of extreme floats is finite
+        top = xp.sort(logits / 2, axis=1, descending=True)  # halved, so that the gap between extreme floats is finite
         return xp.clip(top[:, 1] - top[:, 0], xp.finfo(logits.dtype).min / 2, None) * 2
 
 
 @dataclass(eq=False)
 class Doctor(Confidence):
-    r"""DOCTOR of Granese et al. (2021), the version that reads all probabilities.
+    r"""DOCTOR of Granese et al. (2021), in the version that reads all probabilities.
 
     .. math::  u = \frac{1 - g}{g}, \qquad g = \sum_j p_j^2, \qquad p = \mathrm{softmax}(z / T)
 
@@ -187,7 +188,7 @@ class GEN(Confidence):
 
     Args:
         gamma: The exponent, between 0 and 1; small values give more weight to improbable classes.
-        largest: M, the maximum number of classes to sum.
+        largest: M, the maximum number of classes in the sum.
     """
 
     name: ClassVar[str] = "gen"

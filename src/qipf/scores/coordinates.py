@@ -18,31 +18,30 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
-FLOOR = -80.0  # smaller exponents are negligible next to 1, and many times slower on the CPU
+FLOOR = -80.0  # exponentials of smaller numbers are negligible next to 1, but many times slower on a CPU
 Task = Literal["classification", "binary", "regression"]
 _NOTHING = nullcontext()
 
 
 def check_size(features: Array, name: str, most: float) -> None:
-    """Raise ValueError if a feature is larger than `most`, beyond which sums of squares overflow."""
+    """Raise ValueError if the magnitude of a feature exceeds `most`, above which sums of squares overflow."""
     xp = namespace(features)
     largest = float(xp.max(xp.abs(features)))
     if largest > most:
         raise ValueError(
-            f"{name}: features as large as {largest:.3g} cannot be fitted; expected at most {most:.0e}, scale them "
-            "down first"
+            f"{name}: expected features with magnitudes of at most {most:.0e}, got {largest:.3g}; scale them down first"
         )
 
 
 def check_matrix(values: Array, name: str) -> None:
-    """Raise unless `values` is (N, C) with at least one column."""
+    """Raise Problem unless `values` has the shape (N, C) with at least one column."""
     if values.ndim != 2 or values.shape[1] == 0:
-        hint = "for a model with one output reshape to (N, 1)" if values.ndim == 1 else ""
+        hint = "for a model with one output, reshape to (N, 1)" if values.ndim == 1 else ""
         raise Problem(name, f"{tuple(values.shape)}", expected="shape (N, C), one row per prediction", hint=hint)
 
 
 def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem with the rows that contain NaN or infinity, by their `numbers` or counted from 0."""
+    """Raise Problem if rows contain NaN or infinity; the message gives their `numbers`, or indices from 0."""
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return
@@ -55,8 +54,8 @@ def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -
     bad = np.asarray(~np.isfinite(found).all(axis=1))
     where = f"in {_shown(bad, numbers)}"
     if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
-        hint = "clip the logits first, for instance numpy.clip(logits, -20, None)"
-        raise Problem(name, f"minus infinity {where}, as the logarithm of a probability of 0 is", hint=hint)
+        hint = "clip the logits first, for example with numpy.clip(logits, -20, None)"
+        raise Problem(name, f"minus infinity {where}, like the logarithm of a zero probability", hint=hint)
     raise Problem(name, f"NaN or infinite values {where}", hint="remove or repair them first")
 
 
@@ -67,7 +66,7 @@ def _shown(bad: np.ndarray, numbers: Sequence[int] | None) -> str:
 
 
 def wide(values: Array) -> Array:
-    """Cast half precision to float32, which sums need."""
+    """Cast half precision to float32, because sums need the larger range."""
     if getattr(values.dtype, "itemsize", 0) >= 4:
         return values
     xp = namespace(values)
@@ -75,7 +74,7 @@ def wide(values: Array) -> Array:
 
 
 def double(values: Array) -> Array:
-    """Cast to float64 if available: the modes are small differences of nearly equal potentials."""
+    """Cast to float64 if available, because the modes are small differences between nearly equal potentials."""
     xp = namespace(values)
     if compat.is_jax_array(values):
         import jax
@@ -88,13 +87,13 @@ def double(values: Array) -> Array:
 
 
 def without_autocast(values: Array) -> AbstractContextManager[Any]:
-    """Disable torch autocast on the device of `values`: sums in half precision overflow above 65,504."""
+    """Disable torch autocast on the device of `values`, because sums in half precision overflow above 65,504."""
     if not compat.is_torch_array(values):
         return _NOTHING
     import torch
 
     kind = values.device.type
-    if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(kind):  # quicker, and cannot be traced
+    if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(kind):  # faster; the test cannot be traced
         return _NOTHING
     return torch.autocast(kind, enabled=False)
 
@@ -116,14 +115,14 @@ def in_range(values: Array, dtype: Any) -> Array:
 
 
 def check_scores(scores: Array, name: str) -> None:
-    """Raise Problem with the rows whose score is not finite."""
+    """Raise Problem if scores are not finite; the message gives their rows."""
     if is_traced(scores) or scores.shape[0] == 0:
         return
     xp = namespace(scores)
     if bool(xp.all(xp.isfinite(scores))):
         return
     found = f"no finite score for {_shown(~np.isfinite(to_numpy(scores)), None)}"
-    hint = "their logits or features are too large for this method, scale or remove them first"
+    hint = "the logits or features are too large for this method; scale or remove these rows"
     raise Problem(name, found, hint=hint)
 
 
@@ -139,10 +138,10 @@ def class_logits(logits: Array) -> Array:
 
 
 def others(logits: Array) -> tuple[Array, Array]:
-    r"""Return the distance of every class to the largest, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
+    r"""Return the distances of logits from the largest, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
 
-    The class with the largest logit has :math:`e_j = 0`, so that :math:`1 - \max_j p_j = s / (1 + s)` with :math:`s =
-    \sum_j e_j` is computed without cancellation.
+    For the class with the largest logit, :math:`e_j` is set to 0, so that :math:`1 - \max_j p_j = s / (1 + s)` with
+    :math:`s = \sum_j e_j` is computed without cancellation.
     """
     xp = namespace(logits)
     # Exponentials that underflow carry no information and are many times slower on the CPU.
@@ -160,7 +159,7 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
 
     Args:
         scores: (N, C) logits or log probabilities, with C >= 2.
-        predicted: (N,) the class of each row; None for the one with the largest score.
+        predicted: (N,), the class of each row; None for the class with the largest score.
     """
     xp = namespace(scores)
     limits = xp.finfo(scores.dtype)
@@ -173,13 +172,13 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
 
 
 def contrast(chances: Array, classes: Array) -> Array:
-    r"""Return the log odds against a class per row, :math:`\log(1 - p_c) - \log p_c`, (N,).
+    r"""Return the log odds against the given class of each row, :math:`\log(1 - p_c) - \log p_c`, (N,).
 
     1 - p is computed as the sum of the other probabilities, so that confident predictions do not tie.
 
     Args:
         chances: (N, C) probabilities.
-        classes: (N,) the class of each row.
+        classes: (N,), the class of each row.
     """
     xp = namespace(chances)
     chances = at_least(chances, float(xp.finfo(chances.dtype).smallest_normal))
@@ -221,15 +220,16 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
 
     Args:
         logits: (N, C), or (N, 1).
-        kind: "max_logit", :math:`\max_j z_j`, as in the paper; "log_odds", those of the predicted class against all
-            others, :math:`\log p - \log(1 - p) = z_{c^*} - \log\sum_{j \ne c^*} e^{z_j}`; or a function of the logits.
-        task: for "regression" the coordinate is the output itself; for "binary" both kinds are proportional to |z|.
+        kind: "max_logit", :math:`\max_j z_j`, as in the paper; "log_odds", the log odds of the predicted class
+            against all others, :math:`\log p - \log(1 - p) = z_{c^*} - \log\sum_{j \ne c^*} e^{z_j}`; or a function of
+            the logits.
+        task: For "regression", the coordinate is the output itself; for "binary", both kinds are proportional to |z|.
     """
     if callable(kind):
         values = kind(logits)
         if tuple(values.shape) != (logits.shape[0],):
             raise ValueError(
-                f"coordinate: expected the callable to return one number per row, shape ({logits.shape[0]},), "
+                f"coordinate: expected the function to return one number per row, shape ({logits.shape[0]},), "
                 f"got {tuple(values.shape)}"
             )
         return values
@@ -246,14 +246,14 @@ def task_of(outputs: Outputs) -> Task:
     if outputs.logits.shape[1] > 1:
         if outputs.regression:
             raise ValueError(
-                f"weight-qipf: reads one number per input, and these outputs have {outputs.logits.shape[1]} targets "
-                "each; use qipf.ResidualScale('qipf')"
+                f"weight-qipf: expected one number per input, got outputs with {outputs.logits.shape[1]} targets; "
+                "use qipf.ResidualScale('qipf')"
             )
         return "classification"
     if outputs.labels is None:
         warnings.warn(
-            "outputs: one output and no labels are taken as a regression; for a binary classifier give labels of 0 and "
-            "1, for a regression the targets",
+            "outputs: one output without labels is treated as a regression; pass labels of 0 and 1 for a binary "
+            "classifier, or targets for a regression",
             stacklevel=4,
         )
     return "binary" if outputs.binary else "regression"

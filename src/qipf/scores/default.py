@@ -1,4 +1,4 @@
-"""The recommended scorer of any task, fitted in one call: a probe on clean and perturbed training inputs."""
+"""Fit the recommended scorer for any task in one call, usually a probe on clean and perturbed training inputs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 MEMORY = 2 * 2**30
-"""Maximum size in bytes of the features of the training inputs; inputs that do not fit are left out."""
+"""The maximum size in bytes of the features of the training inputs; inputs beyond it are omitted."""
 
 COPIES = ("perturb", "perturb_only", "memory")
 TWIN = ("split", "depth", "checkpoint")
 
 
 class Effort(NamedTuple):
-    """The effort of a fit: perturbed copies per input, and training epochs of the head."""
+    """The effort of a fit: the numbers of perturbed copies per input and of training epochs of the head."""
 
     draws: int
     epochs: int
@@ -65,54 +65,55 @@ def default(
 ) -> Any:
     """Fit and return the recommended scorer of a trained model: `uq = qipf.default(model, train)`.
 
-    For classes, labels, tokens and pixels it is a `Probe`: the model runs once on each input and once on
-    each perturbed copy, and a small head then learns which predictions are correct. Data is read once, batch by batch.
-    The features that the head reads are kept in memory, up to `memory` bytes. For numbers it is a `ResidualScale`.
+    For classes, labels, tokens and pixels, the scorer is a `Probe`: the model runs once on each input and once on each
+    perturbed copy, and a small head then learns which predictions are correct. The data is read once, batch by batch,
+    and the features that the head reads are kept in memory, up to `memory` bytes. For numbers, the scorer is a
+    `ResidualScale`.
 
-    Use the training inputs of the model for classes, and inputs new to the model for other tasks. For
-    classes the weight of the head against the network's own softmax is chosen on held-out inputs: with few labels, the
-    score is close to the softmax response.
+    Pass the training inputs of the model for classes, and inputs that are new to the model for other tasks. For
+    classes, held-out inputs determine the weight of the head relative to the network's own softmax; with few labels,
+    the score is close to the softmax response.
 
-    To score other inputs call `uq.score(model, inputs)`, or collect its inputs first:
-    `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` combines both in one module.
+    To score other inputs, call `uq.score(model, inputs)`, or collect the outputs first:
+    `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` combines the model and the scorer in one
+    module.
 
     Args:
         model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Perturbing inputs and training the
-            head need torch.
-        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, to which the head is then
-            fitted directly; only `effort`, `features`, `seed` and `progress` are allowed with them.
+            head require torch.
+        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, to which the scorer is
+            fitted directly; `Outputs` can be combined only with `effort`, `features`, `seed` and `progress`.
         task: The task, as for `qipf.collect`; None to infer it.
-        effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
-            of the second half of a torch module, after printing its cost; it includes the head of
-            a probe. If a twin is not possible, a warning gives the reason, and a probe is fitted with eight perturbed
-            copies of each input.
-        perturb: True for the built-in perturbations of `qipf.tasks.perturb`; False for none; one or several functions
-            `f(inputs, generator)` to add to the built-in ones. A function returns perturbed inputs of the same form;
-            the generator is on the device of its inputs. If inputs of classes cannot be perturbed, the head is
-            left out, and a warning reports it.
+        effort: For classes only. "quick" perturbs each input once, "standard" four times. "thorough" prints the cost of
+            a `Twin`, a copy of the second half of a torch module, and fits it with the head of a probe. If a twin is
+            not possible, a warning gives the reason, and a probe is fitted with eight perturbed copies of each input.
+        perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or several
+            functions `f(inputs, generator)` to add to the built-in perturbations. A function returns perturbed inputs
+            of the same form; the generator is on the device of the inputs. If there is no way to perturb inputs of the
+            task "classes", a warning reports that no head is fitted.
         perturb_only: One or several functions that replace the built-in perturbations.
-        features: The features of the head, named as in `qipf.runners.features`, for instance `layer4@2x2`; None lets
-            `qipf.runners.features.choose_reading` choose for classes, and is the input of the layer that computes the
-            logits for other tasks.
-        split: The module after which a twin copies the network; None to choose one by `depth`.
+        features: The features of the head, named as in `qipf.runners.features`, for example `layer4@2x2`. None lets
+            `qipf.runners.features.choose_reading` choose them for classes, and stands for the input of the layer that
+            computes the logits for other tasks.
+        split: The module after which a twin copies the network; None to choose a module by `depth`.
         depth: The approximate fraction of the network's multiplications that a twin repeats.
         checkpoint: A file from which an interrupted fit of a twin resumes.
-        size: The maximum number of inputs: a random sample of arrays and datasets, the first inputs of loaders.
+        size: The maximum number of inputs; arrays and datasets are sampled at random, and loaders are truncated.
         memory: The maximum size of the stored features in bytes.
         seed: The random seed.
-        device: The device of the inputs; None for that of the model.
-        batch_size: Inputs per batch, as for `qipf.collect`.
-        progress: Show a progress bar with the time left.
+        device: The device of the inputs; None for the model's device.
+        batch_size: The number of inputs per batch, as for `qipf.collect`.
+        progress: Show a progress bar with the remaining time.
 
     Raises:
         Problem: An argument is invalid, data or labels are missing, or the model has no layer that a head
-            could read.
+            can read.
     """
     check_choice("effort", effort, tuple(EFFORTS))
     check_whole("seed", seed, 0)
     check_whole("size", 1 if size is None else size, 1)
     if features is not None and (not isinstance(features, str) or not features):
-        raise Problem("features", f"{features!r}", expected="the name of a module, for instance 'layer4@2x2', or None")
+        raise Problem("features", f"{features!r}", expected="the name of a module, for example 'layer4@2x2', or None")
     more = () if isinstance(perturb, bool) else _functions("perturb", perturb)
     only = _functions("perturb_only", perturb_only)
     optional = {"task": task, "split": split, "checkpoint": checkpoint, "size": size, "device": device,
@@ -124,30 +125,34 @@ def default(
 
     def refuse(names: Sequence[str], why: str) -> None:
         if found := ", ".join(name for name in names if name in given):
-            raise Problem(found, why, hint="leave out what has no effect")
+            raise Problem(found, why, hint="omit arguments without effect")
 
     if {"perturb", "perturb_only"} <= given:
-        refuse(("perturb", "perturb_only"), "the second replaces all perturbations")
+        refuse(("perturb", "perturb_only"), "perturb_only replaces all other perturbations")
     if {"split", "depth"} <= given:
-        refuse(("split", "depth"), "the first says where the copy begins")
+        refuse(("split", "depth"), "split already determines where the copy begins")
     if isinstance(data, Outputs):
-        refuse((*COPIES, *TWIN, "task", "size", "device", "batch_size"), "for inputs only, and data are outputs")
+        refuse(
+            (*COPIES, *TWIN, "task", "size", "device", "batch_size"), "only for inputs, but data is an Outputs object"
+        )
         kind = make_task(data.task or "classes")
         if kind.name != "classes" or effort == "thorough":
-            refuse(("effort",), f"outputs of {kind.name} have one way to fit")
+            refuse(("effort",), f"{effort!r} is not available for outputs of {kind.name}")
         if kind.probe is None:
-            refuse(("features",), "the features in the outputs are read")
+            refuse(("features",), "has no effect on outputs, which contain their features")
             return ResidualScale(seed=seed).fit(model, data)
         return _of_outputs(kind, model, data, effort, features, seed, progress)
     if model is None:
-        raise Problem("model", "None", expected="a model", hint="without one, give Outputs with features and labels")
+        raise Problem(
+            "model", "None", expected="a model", hint="without a model, pass Outputs with features and labels"
+        )
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
     if effort != "thorough":
-        refuse(TWIN, 'for a twin only, which effort="thorough" fits')
+        refuse(TWIN, 'only for a twin, which effort="thorough" fits')
     if start.task.name != "classes":
-        refuse(("effort",), f"{start.task.name} have one way to fit")
+        refuse(("effort",), f"has no effect on {start.task.name}")
     if start.task.probe is None:
-        refuse(COPIES, f"{start.task.name} are fitted to the inputs as they are, and to few features")
+        refuse(COPIES, f"no effect on {start.task.name}, whose inputs are not perturbed")
         start = start if size is None else start._replace(source=start.source.sample(size, seed))
         scale = ResidualScale(seed=seed).fit(model, collect_from(start, features, progress=progress))
         scale._note({**start.facts, **({} if features is None else {"features": features})})
@@ -185,7 +190,7 @@ class _Fit:
             return replace(self, start=known, effort="standard", read={**self.read, "size": None}).probe()
 
         if not self.read["perturb"] and not self.read["own"]:
-            return "it learns from perturbed inputs, and perturb is False"
+            return "it learns from perturbed inputs, but perturb is False"
         if self.features is not None:
             with self.start.reading({"head": self.start.runner.parse(self.features)}, show=False):
                 pass  # raises before the twin is trained
@@ -214,9 +219,9 @@ class _Fit:
         if best and self.read["perturb"] and not change.ways(start.first.first(2).inputs, 1):
             of_head = {"features": self.features, "size": self.read["size"]}
             if found := ", ".join(name for name, value in of_head.items() if value is not None):
-                raise Problem(found, "for a head, and these inputs cannot be perturbed", hint="pass perturb=f or False")
+                raise Problem(found, "a head needs inputs that can be perturbed", hint="pass perturb=f or False")
             warnings.warn(
-                "data: there is no built-in perturbation for such inputs, so the score is that of the softmax; pass a "
+                "data: there is no built-in perturbation for these inputs, so the score is that of the softmax; pass a "
                 "function as perturb=",
                 stacklevel=3,
             )
@@ -245,12 +250,12 @@ class _Fit:
             return runner.best_reading(self.start.first) if self.features is None else runner.parse(self.features)
         read = what_to_read(self.start, self.features)
         if "features" not in read:
-            raise Problem("features", "no layer is known to make the logits", hint="name a module or tensor to read")
+            raise Problem("features", "no layer was found that computes the logits", hint="pass the name of a module")
         return read["features"]
 
 
 def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
-    """Return one function or several as a tuple."""
+    """Return one or several functions as a tuple."""
     found = (given,) if callable(given) else tuple(given) if isinstance(given, Sequence) else (given,)
     if not all(map(callable, found)):
         raise Problem(name, f"{given!r}", expected="one or several functions of inputs and a generator")
@@ -263,7 +268,7 @@ def _of_outputs(
     """Return a probe fitted directly to outputs."""
     if features is not None and features not in data.layers:
         found = ", ".join(map(repr, data.layers)) or "none"
-        raise Problem("features", f"{features!r}", expected=f"one of the layers of these outputs, {found}")
+        raise Problem("features", f"{features!r}", expected=f"one of the layers of these outputs ({found})")
     if features is None and data.features is None and len(data.layers) == 1:
         (features,) = data.layers
     settings: dict[str, Any] = {**task.probe.settings, "space": features, "seed": seed} if task.probe else {}

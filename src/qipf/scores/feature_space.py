@@ -1,4 +1,4 @@
-"""Scores of features relative to the last linear layer: decision boundaries and principal space."""
+"""Scores of features relative to decision boundaries or to the principal space of reference features."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GeometricMargin(Scorer):
     .. math::  u = -\min_{j \ne c^*} \frac{z_{c^*} - z_j}{\| w_{c^*} - w_j \|}
 
     This is the geometric margin of multi-class linear classifiers (Crammer and Singer, 2001) in feature space. The
-    rows w of the head's weight matrix are found from the reference outputs (`qipf.scores.reference`).
+    rows w of the head's weight matrix are estimated from the reference outputs (`qipf.scores.reference`).
     """
 
     name: ClassVar[str] = "geometric-margin"
@@ -37,7 +37,7 @@ class GeometricMargin(Scorer):
         # one row at a time: the differences of all pairs of 1,000 classes would need gigabytes
         distances = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
         if not distances.max() > 0:
-            raise ValueError("geometric-margin: the logits do not depend on the features; collect the head's input")
+            raise ValueError("geometric-margin: the logits do not depend on the features; use the input of the head")
         distances = np.maximum(distances, 1e-12 * distances.max())  # classes with the same weights
         return Fitted(stored({"distances": distances}, outputs), {**facts, "head_error": head.error})
 
@@ -57,15 +57,15 @@ class GeometricMargin(Scorer):
 class ViM(Scorer):
     r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
 
-    With o the features for which the head gives zero logits, and R an orthonormal basis of the space
-    orthogonal to the first D principal directions of the reference features,
+    Let o be the features for which the logits of the head are zero, and R an orthonormal basis of the space orthogonal
+    to the first D principal directions of the reference features. Then
 
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
-    u increases with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is found
-    from the outputs, so no model is needed; `fitted.facts["head_error"]` is the error of that fit. If the largest
-    logits are negative on average, alpha is 0 and only the energy remains.
+    u increases with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is
+    estimated from the outputs, so no model is needed; `fitted.facts["head_error"]` is the error of the estimate. If the
+    largest logits are negative on average, alpha is 0 and only the energy remains.
 
     Args:
         dimension: D; None for the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
@@ -86,8 +86,8 @@ class ViM(Scorer):
         norms = residual_length(features, tensors)
         if not norms.sum() > 0:
             raise ValueError(
-                f"vim: the features of the references have no part outside {dimension} dimensions; "
-                "give a smaller dimension=..., or more references"
+                f"vim: the reference features have no component outside {dimension} principal dimensions; "
+                "pass a smaller dimension, or provide more references"
             )
         alpha = max(0.0, float(logits.max(axis=1).sum() / norms.sum()))
         return Fitted(
@@ -98,7 +98,7 @@ class ViM(Scorer):
         if self.dimension is None:
             return paper_dimension(width)
         if self.dimension >= width:
-            raise ValueError(f"dimension: expected less than the {width} features there are, got {self.dimension}")
+            raise ValueError(f"dimension: expected less than {width}, the number of features, got {self.dimension}")
         return self.dimension
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -113,13 +113,13 @@ class SIRC(Scorer):
 
     .. math::  u = \log(1 - p_{c^*}) + \log\left( 1 + e^{-(S - a) / \sigma} \right), \qquad a = \mu - 3 \sigma
 
-    S is large for features like those of the references, with the mean :math:`\mu` and standard deviation
-    :math:`\sigma` over them: the second term is close to 0 for such features and grows for others. The paper's score
-    is the exponential of u, which gives the same ranking.
+    S, which has the mean :math:`\mu` and the standard deviation :math:`\sigma` over the reference inputs, is large for
+    features similar to reference features. The second term is close to 0 for such features and grows for other
+    features. The paper's score is the exponential of u, which ranks predictions in the same way.
 
     Args:
-        secondary: S. "residual" is minus the length of the features outside their principal space, as in `ViM`; "norm"
-            is the L1 norm of the features.
+        secondary: S: "residual" for minus the length of the features outside the principal space, as in `ViM`, or
+            "norm" for the L1 norm of the features.
     """
 
     name: ClassVar[str] = "sirc"

@@ -1,4 +1,4 @@
-"""Draw the field of a fitted `WeightQIPF`: the weights, psi, the potentials, the modes, and predictions among them."""
+"""Draw the field of a fitted `WeightQIPF` with its weights, potentials and modes, and with predictions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ if TYPE_CHECKING:
     from qipf.scores.weight_qipf import WeightQIPF
     from qipf.tasks.outputs import Outputs
 
-REACH = 4.0  # minimum range in standard deviations on either side
-FEW = 50  # fewer predictions than this are drawn one by one
+REACH = 4.0  # minimum range on either side, in standard deviations
+FEW = 50  # if there are fewer predictions than this, they are drawn one by one
 
 
 @dataclass(frozen=True)
 class FieldView:
-    """The curves of a figure, along y in standardised units.
+    """The data of a figure; y is in standardised units.
 
     Attributes:
-        y: (P,) positions.
-        psi: (P,) the field.
-        potentials: (P, K) the potentials V_k; None for the operator of the authors' program.
-        modes: (P, K) the modes.
+        y: (P,), positions.
+        psi: (P,), the field.
+        potentials: (P, K), the potentials V_k; None for the operator of the authors' program.
+        modes: (P, K), the modes.
         orders: The orders of the potentials and modes.
-        facts: Facts that the scorer recorded while fitting.
-        weights: Positions of the standardised weights, or of bins of them, and the number of weights at each.
-        predictions: Standardised predictions, or None.
+        facts: The facts of the fitted scorer.
+        weights: The positions of the standardised weights, or of their bins, and the number of weights at each
+            position.
+        predictions: The standardised predictions, or None.
         correct: True for each correct prediction, or None if unknown.
     """
 
@@ -52,7 +53,7 @@ class FieldView:
 
 
 def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, reach: float = REACH) -> FieldView:
-    """Evaluate the field of a fitted scorer over at least `reach` standard deviations, covering all `outputs`."""
+    """Evaluate the field of a fitted scorer over at least `reach` standard deviations, covering almost all `outputs`."""
     field, fitted = scorer.field, scorer._require_fitted()
     facts = dict(fitted.facts)
     predictions = correct = None
@@ -85,9 +86,10 @@ def _weights(field: Field | BinnedField) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(view: FieldView) -> Figure:
-    """Return a figure using the colours of the current matplotlib style.
+    """Return a figure in the colours of the current matplotlib style.
 
-    Top: weights, field and predictions. Middle: potentials. Bottom: modes and their mean, the uncertainty.
+    The panels show, from top to bottom, the weights, the field and the predictions; the potentials; and the modes with
+    their mean, the uncertainty.
     """
     matplotlib = require("matplotlib", extra="bench")
     panels = 2 if view.potentials is None else 3

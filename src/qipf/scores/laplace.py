@@ -17,7 +17,7 @@ from qipf.scores.reference import bounded, reference_head, stored
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
-_MOST_PARAMETERS = 4096  # for the full structure, whose matrix has one row per parameter
+_MOST_PARAMETERS = 4096  # maximum for the full structure, whose matrix has one row per parameter
 _PRECISIONS = (1e-6, 1e8)  # bounds of the search for a prior precision
 
 
@@ -26,26 +26,27 @@ class LastLayerLaplace(Scorer):
     r"""Last-layer Laplace approximation with the probit predictive (Daxberger et al., 2021, "Laplace redux").
 
     With :math:`\phi = (f, 1)` and :math:`p = \mathrm{softmax}(z)`, the posterior precision of the head is the
-    generalised Gauss-Newton matrix of the n training inputs plus the precision :math:`\delta` of a Gaussian prior. Its
-    Kronecker form is
+    generalised Gauss-Newton matrix of the n training inputs plus the precision :math:`\delta` of a Gaussian prior. The
+    Kronecker form of this sum is
 
     .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
 
-    Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`: a shift that
-    common to all does not change the softmax, so data cannot determine it, and its prior variance would dominate
-    all others. The head is linear, so :math:`\tilde z_c` has the variance
+    Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`, because a common shift of all logits
+    does not change the softmax: the data cannot determine the shift, and its prior variance would dominate all other
+    variances. The head is linear, so :math:`\tilde z_c` has the variance
     :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation divides it by
     :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the class c* that the network predicts:
 
     .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
 
     Fit it to outputs of training inputs; labels are not used. By default, the prior precision maximises the
-    marginal likelihood, with the head that `qipf.scores.reference` finds.
+    marginal likelihood of the head that `qipf.scores.reference` estimates.
 
     Args:
-        structure: "kronecker", as above; "full" keeps :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes
-            \phi_i \phi_i^T + \delta I` whole, for heads of at most 4,096 parameters.
+        structure: "kronecker" for the form above; "full" for the exact :math:`P = \sum_i
+            (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, for heads with at most 4,096
+            parameters.
         prior_precision: :math:`\delta`; None maximises the marginal likelihood.
         train_size: n, if the outputs are a sample of the training data; None for the number of outputs.
     """
@@ -88,7 +89,7 @@ class LastLayerLaplace(Scorer):
         classes, width = p.shape[1], rows.shape[1]
         if classes * width > _MOST_PARAMETERS:
             raise ValueError(
-                f'structure: "full" is for heads of at most {_MOST_PARAMETERS} parameters, and this one has '
+                f'structure: "full" supports heads with at most {_MOST_PARAMETERS} parameters, but this head has '
                 f'{classes * width}; use structure="kronecker"'
             )
         matrix = np.zeros((classes, width, classes, width))

@@ -21,20 +21,20 @@ LEAST = math.exp(-80)
 """The smallest probability of a class, so that the score stays finite in single precision."""
 
 ROUNDS = 500
-"""Iterations of expectation maximisation."""
+"""The number of iterations of expectation maximisation."""
 
 SEEN_COPIES = 2
-"""Perturbed copies of each held-out input used to choose a share."""
+"""The number of perturbed copies of each held-out input that are used to choose a share."""
 
 MANY = 2000
-"""With at least this number of inputs, a single part is held out: a tenth, or about this number."""
+"""With at least this number of inputs, only one fold is held out: a tenth of the inputs, at most about this number."""
 
 
 class Mixture(Scorer):
     r"""Log odds against the predicted class under a mixture of the network's softmax and other heads.
 
-    With :math:`h_k` for the softmax of head :math:`k` and :math:`w_k` for its weight, :math:`p` for the softmax of the
-    network at temperature :math:`T` and :math:`s` for `share`, the posterior over classes and the score of the
+    Let :math:`h_k` be the softmax of head :math:`k`, :math:`w_k` the weight of the head, :math:`p` the softmax of the
+    network at temperature :math:`T`, and :math:`s` the setting `share`. The posterior over classes and the score of the
     predicted class :math:`c^*` are
 
     .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
@@ -47,7 +47,7 @@ class Mixture(Scorer):
     views: int
 
     def with_views(self, views: int) -> Self:
-        """Return this scorer with a different number of views, without its attachments."""
+        """Return a copy of this scorer with a different number of views and without attachments."""
         check_whole("views", views, 1)
         if views == self.views:
             return self
@@ -57,7 +57,7 @@ class Mixture(Scorer):
         return other
 
     def posterior(self, outputs: Outputs | Array) -> Array:
-        """Return the probability of every class, (N, C): often more accurate than the network's softmax.
+        """Return the probability of every class, (N, C), which is often more accurate than the network's softmax.
 
         Args:
             outputs: The result of `qipf.collect(model, data, layers=scorer.layers)`.
@@ -92,7 +92,7 @@ class Mixture(Scorer):
     def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
         """Return the score of the network's predicted class, (N,), from the posterior (N, C), without checks.
 
-        With `asked`, as for probes of tokens, class 1 means that the prediction is correct and is always scored.
+        If `asked`, as for probes of tokens, class 1 means that the prediction is correct, and is scored for every row.
         """
         xp = namespace(chance)
         predicted = xp.argmax(class_logits(logits), axis=1)
@@ -123,7 +123,9 @@ class Mixture(Scorer):
         most = 1 if self.reads_features else 1 + len(known)
         if self.views > most:
             raise Problem(
-                "views", f"{self.views}", expected=f"at most {most}, the views on which the model was accurate"
+                "views",
+                f"{self.views}",
+                expected=f"at most {most}, the image and views on which the model is accurate",
             )
         return tuple(known[: self.views - 1])
 
@@ -134,15 +136,16 @@ class Mixture(Scorer):
 def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:
     r"""Return the mixture weights that maximise the likelihood of held-out labels, to two decimals.
 
-    They maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0` by expectation maximisation; clean and perturbed
-    rows count equally. Since the network makes few errors on its own training inputs, :math:`d` penalises the weight of
-    the other heads.
+    They maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0` by expectation maximisation, with equal weight for
+    clean and perturbed rows. The second term penalises the weight of the other heads, because the network makes few
+    errors on its own training inputs.
 
     Args:
-        chances: (K, N) the probability :math:`c_k` that each part gives to the label of each row; the softmax of the
-            network is the first.
-        perturbed: (N,) True for perturbed copies of inputs.
-        doubt: Inputs on which the heads are assumed to be wrong and the network right, per input that was held out.
+        chances: (K, N), the probability :math:`c_k` that each part assigns to the label of each row; the first part is
+            the softmax of the network.
+        perturbed: (N,), True for perturbed copies of inputs.
+        doubt: :math:`d`, the assumed number of inputs on which the heads are wrong and the network is right, divided by
+            the number of inputs.
     """
     chances = np.maximum(np.asarray(chances, np.float64), LEAST)
     groups = [group for group in (perturbed, ~perturbed) if group.any()]
@@ -167,5 +170,5 @@ def folds(labels: np.ndarray, seed: int, count: int) -> np.ndarray:
 
 
 def parts_of(count: int) -> int:
-    """Return the number of folds, one to be held out: ten, or more to hold out about `MANY` inputs."""
+    """Return the number of folds, so that a fold has a tenth of the inputs, but at most about `MANY` inputs."""
     return max(10, count // MANY)

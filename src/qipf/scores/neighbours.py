@@ -1,4 +1,4 @@
-"""Compare the features of a prediction with those of reference inputs."""
+"""Compare the features of a prediction with the features of reference inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KNN(Scorer):
     .. math::  u = \left\| \frac{f}{|f|} - \frac{f_{(k)}}{|f_{(k)}|} \right\|
 
     Args:
-        k: Index of the neighbour; at most the number of reference inputs.
+        k: The rank of the neighbour; at most the number of reference inputs.
     """
 
     name: ClassVar[str] = "knn"
@@ -40,7 +40,7 @@ class KNN(Scorer):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs)
         if len(features) < self.k:
-            raise ValueError(f"knn: k = {self.k} needs at least that many reference inputs, got {len(features)}")
+            raise ValueError(f"knn: k = {self.k} needs at least {self.k} reference inputs, got {len(features)}")
         return Fitted({"features": unit(features)}, facts)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -60,12 +60,12 @@ class DeltaKNN(Scorer):
     .. math::  u = \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{correct}) + \epsilon \right)
                  - \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{wrong}) + \epsilon \right), \qquad \epsilon = 10^{-6},
 
-    with :math:`d_i` the distance to the i-th nearest held-out features of that kind, all scaled to unit length. Up to a
-    constant, it estimates the log likelihood ratio of wrong and correct predictions. Fit it to held-out outputs with
-    labels.
+    where :math:`d_i` is the distance to the features of the i-th nearest held-out prediction of that kind; all features
+    are scaled to unit length. Up to a constant, the score estimates the log likelihood ratio of wrong and correct
+    predictions. Fit it to labelled held-out outputs.
 
     Args:
-        k: Neighbours of each kind, all if there are fewer.
+        k: The number of neighbours of each kind; all of them if there are fewer.
     """
 
     name: ClassVar[str] = "delta-knn"
@@ -83,8 +83,8 @@ class DeltaKNN(Scorer):
         wrong = np.argmax(logits, axis=1) != labels
         if wrong.all() or not wrong.any():
             raise ValueError(
-                f"delta-knn: {int(wrong.sum())} of {len(wrong)} held-out predictions are wrong, expected some of both "
-                "kinds; collect more held-out outputs"
+                f"delta-knn: expected both correct and wrong held-out predictions, got {int(wrong.sum())} wrong among "
+                f"{len(wrong)}; collect more held-out outputs"
             )
         tensors = {"correct": unit(features[~wrong]), "wrong": unit(features[wrong])}
         return Fitted(tensors, {**facts, "errors": int(wrong.sum())})
@@ -103,7 +103,7 @@ class DeltaKNN(Scorer):
 
 @dataclass(eq=False)
 class Mahalanobis(Scorer):
-    r"""Squared distance to the nearest class mean under the covariance that all classes share (Lee et al., 2018).
+    r"""Squared distance to the nearest class mean with the covariance shared by all classes (Lee et al., 2018).
 
     .. math::  u = \min_c (f - \mu_c)^T \Sigma^{+} (f - \mu_c), \qquad
                \Sigma = \frac1n \sum_i (f_i - \mu_{y_i})(f_i - \mu_{y_i})^T
@@ -119,7 +119,7 @@ class Mahalanobis(Scorer):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs, squared=True)
         if outputs is None or outputs.labels is None:
-            raise ValueError("mahalanobis: got no labels, expected them for the class means; collect labelled data")
+            raise ValueError("mahalanobis: expected labels, to compute class means, got none; collect labelled data")
         labels = to_numpy(outputs.labels)
         classes = np.unique(labels)
         means = np.stack([features[labels == label].mean(axis=0) for label in classes])
@@ -127,7 +127,7 @@ class Mahalanobis(Scorer):
         values, vectors = np.linalg.eigh(residuals.T @ residuals / len(features))
         kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
         if not kept.any() or values[-1] <= 0:
-            raise ValueError("mahalanobis: the features do not vary within any class; there is no covariance")
+            raise ValueError("mahalanobis: the features do not vary within any class, so they have no covariance")
         centre = features.mean(axis=0)
         whitening = vectors[:, kept] / np.sqrt(values[kept])
         tensors = {"centre": centre, "whitening": whitening, "means": (means - centre) @ whitening}
@@ -156,7 +156,7 @@ def by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]
 
 
 def _k_largest(values: Array, k: int) -> Array:
-    """Return the k largest values of every row, in any order, avoiding a full sort if the library allows."""
+    """Return the k largest values of every row, in any order, avoiding a full sort if the library allows it."""
     if compat.is_torch_array(values):
         return values.topk(k, dim=1, sorted=False).values
     if compat.is_numpy_array(values):

@@ -1,4 +1,4 @@
-"""A small head on a network's features trained on clean and perturbed inputs."""
+"""A small head on a network's features, trained on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MOST_NUMBERS = 1_970_000
 """The maximum number of weights of a head: below 8 MB in single precision."""
 LARGEST_BATCH = 2000
 ROWS_AT_ONCE = 8192
-"""Rows converted to double precision at a time."""
+"""The number of rows converted to double precision at a time."""
 FOLDS = 4
-"""Cross-validation folds used to choose a share."""
+"""The number of cross-validation folds used to choose a share."""
 DOUBT = 200
-"""Pseudo-count of held-out inputs on which a head is assumed to be wrong."""
+"""The assumed number of inputs on which a head is wrong; it penalises the weight of the head."""
 
 
 class ProbeHead(NamedTuple):
@@ -45,25 +45,27 @@ class ProbeHead(NamedTuple):
 class Probe(Mixture):
     r"""Score the class predicted by the network with a small head on the network's features.
 
-    The head has one hidden layer and is trained post hoc to predict the true class of clean and perturbed inputs, both
-    from `qipf.default`. With :math:`h` for its softmax, :math:`p` for that of the network at temperature :math:`T` and
-    :math:`s` for `share`, the posterior over classes and the score of the predicted class :math:`c^*` are
+    The head has one hidden layer and is trained post hoc to predict the true class of the clean and perturbed inputs
+    from `qipf.default`. Let :math:`h` be the softmax of the head, :math:`p` the softmax of the network at temperature
+    :math:`T`, and :math:`s` the setting `share`. The posterior over classes and the score of the predicted class
+    :math:`c^*` are
 
     .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
 
     Args:
-        space: the input of the head: the name of one of `Outputs.layers`, as returned by `Runner.best_reading`;
-            None for `Outputs.features`.
-        hidden: hidden units; fewer if the head would exceed 8 MB.
-        epochs: training epochs.
-        dropout: dropout rate of the hidden units.
-        input_dropout: dropout rate of the features; None for 0.2 with more than 1,024 features, otherwise 0.
-        learning_rate: the peak of the one-cycle schedule.
-        share: weight of the network's own softmax in the posterior; 1 leaves the head out.
-        temperature: temperature of the network's logits; networks are overconfident.
-        seed: seed of the initial weights, the order of the rows and dropout.
-        views: number of views per image, including the image itself, to average over; see `with_views`.
-        progress: show a progress bar while the head is trained.
+        space: The input of the head, the name of one of `Outputs.layers` as returned by `Runner.best_reading`; None for
+            `Outputs.features`.
+        hidden: The number of hidden units, which is reduced if the head would exceed 8 MB.
+        epochs: The number of training epochs.
+        dropout: The dropout rate of the hidden units.
+        input_dropout: The dropout rate of the features; None for 0.2 if there are more than 1,024 features, and for 0
+            otherwise.
+        learning_rate: The peak of the one-cycle schedule.
+        share: The weight of the network's own softmax in the posterior; at 1, the head is not used.
+        temperature: The temperature of the network's logits, usually above 1, because networks are overconfident.
+        seed: The seed of the initial weights, the order of the rows and dropout.
+        views: The number of views per image to average over, including the image itself; see `with_views`.
+        progress: Show a progress bar while the head is trained.
     """
 
     name: ClassVar[str] = "probe"
@@ -111,7 +113,7 @@ class Probe(Mixture):
             raise Problem(
                 "labels", "none" if outputs is None or outputs.labels is None else "the targets of a regression",
                 expected="outputs with true classes as labels",
-                hint="collect them from labelled data, or let qipf.default(model, data) do it",
+                hint="collect outputs from labelled data, or use qipf.default(model, data)",
             )  # fmt: skip
         columns = outputs.logits.shape[1]
         classes = 2 if columns == 1 else columns
@@ -122,7 +124,7 @@ class Probe(Mixture):
         check_size(rows, self.name, 1e18)  # the head is trained in single precision, with squares of the features
         head = self._trained(rows, outputs.labels, classes)
         if not all(np.isfinite(part).all() for part in head):
-            raise ValueError("probe: training the head gave weights that are not finite; lower learning_rate")
+            raise ValueError("learning_rate: the weights of the trained head are not finite; use a smaller value")
         return Fitted(tensors=head._asdict(), facts={"columns": columns, "width": rows.shape[1]})
 
     def _trained(self, features: Array, labels: Array, classes: int) -> ProbeHead:
@@ -174,13 +176,13 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
     """Fit a probe with the share that `best_shares` chooses on held-out inputs.
 
     With fewer than `MANY` inputs, each of `FOLDS` folds is held out once, and the probe is finally fitted to all
-    inputs. Otherwise a single part is held out and never used for training.
+    inputs. Otherwise, only one fold is held out and never used for training.
 
     Args:
-        probe: The probe; its share is set.
+        probe: The probe, whose share is set.
         model: The model, as for `fit`.
         outputs: Rows with labels. If there are perturbed copies, `groups` and `positions` are the input and the copy of
-            each row; copy 0 is the input itself.
+            each row, with copy 0 for the unperturbed input.
         in_place: Allow reordering the rows in place instead of copying them.
     """
     if outputs.labels is None or outputs.regression or not len(outputs):
@@ -234,7 +236,7 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
 
 
 def head_logits(rows: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the logits (N, C) of the head with these tensors for rows (N, D)."""
+    """Return the logits (N, C) of the head with the given tensors for rows (N, D)."""
     rows = wide(rows)
     inner, inner_bias, outer, outer_bias = (_as(tensors[name], rows.dtype) for name in ProbeHead._fields)
     if compat.is_torch_array(rows):  # the same with half as many operations

@@ -1,4 +1,4 @@
-"""Prepare the outputs that scorers are fitted to: features, labels, a temperature and the last linear layer."""
+"""Prepare features and labels for fitting a scorer, and estimate a temperature and the last linear layer."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def reference_features(
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Return the features (n, d) of reference outputs, in float32 or wider, and facts about their shape.
 
-    They are float64 if squares are summed; features whose squares would overflow raise an error.
+    If `squared`, they are float64, and features whose sums of squares would overflow raise ValueError.
     """
     if outputs is None:
-        raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(data=qipf.collect(...))")
+        raise ValueError(f"{scorer.name}: expected reference outputs, got none; call fit(data=qipf.collect(...))")
     features = to_numpy(wide(outputs.features))
     if squared:
         check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would clip larger ones
@@ -81,7 +81,7 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
     """
     if outputs is None or outputs.labels is None:
         raise ValueError(
-            f"{scorer.name}: got no labels, expected labelled outputs; fit(data=qipf.collect(model, (x, y)))"
+            f"{scorer.name}: expected outputs with labels, got none; call fit(data=qipf.collect(model, (x, y)))"
         )
     logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)
     columns = outputs.logits.shape[1]
@@ -94,7 +94,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
     .. math::  T = \arg\min_T -\sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
 
-    The loss is convex in 1/T, so one bounded search over log T finds its only minimum. If every label is the largest
+    The loss is convex in 1/T, so one bounded search over log T finds its only minimum. If every label has the largest
     logit, the loss decreases towards T = 0, and the search stops at a T of at least 0.01.
     """
     from scipy.optimize import minimize_scalar
@@ -112,12 +112,12 @@ class Head(NamedTuple):
     """The affine map from features to logits."""
 
     weight: np.ndarray
-    """(C, d)"""
+    """(C, d)."""
     bias: np.ndarray
-    """(C,)"""
+    """(C,)."""
     error: float
-    """The root mean square residual of the fit relative to the logits' standard deviation: about 0 if the features
-    are the input of the last linear layer."""
+    """The root mean square residual of the fit, relative to the standard deviation of the logits; about 0 if the
+    features are the input of the last linear layer."""
 
     def origin(self) -> np.ndarray:
         """Return the minimum-norm features (d,) for which the logits are zero."""

@@ -1,4 +1,4 @@
-"""Scale of every predicted number of a regression: its expected absolute residual."""
+"""The scale of every predicted number of a regression, which is its expected absolute residual."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from qipf.scores.weight_qipf import WeightQIPF
 from qipf.tasks.outputs import Outputs, with_prefix
 
 FACTOR = 160.0
-"""The bandwidth as a multiple of Silverman's, which `WeightQIPF` uses if it cannot choose one from errors."""
+"""The factor on Silverman's bandwidth; `WeightQIPF` also uses it if it cannot choose one from errors."""
 STEPS = 32
-"""Number of points of the curve from uncertainties to residuals."""
+"""The number of points of the curve from uncertainties to residuals."""
 PER_STEP = 10
-"""Minimum number of reference predictions per point."""
+"""The minimum number of reference predictions per point."""
 PREFIX = "field_"
 METHODS = ("neighbours", "head", "qipf")
 SMALLEST = 1e-3
@@ -31,25 +31,25 @@ SMALLEST = 1e-3
 
 @dataclass(eq=False)
 class ResidualScale(Scorer):
-    r"""Expected size of the residual |target - prediction|, learned from inputs new to the network.
+    r"""Expected absolute residual |target - prediction|, learned from inputs that are new to the network.
 
-    * "neighbours": :math:`s_j(x)`, the mean of :math:`|y_j - f_j|` over the `k` nearest reference inputs, in features
-      and predictions with unit variance.
+    * "neighbours": :math:`s_j(x)`, the mean of :math:`|y_j - f_j|` over the `k` nearest reference inputs, in the space
+      of features and predictions scaled to unit variance.
     * "head": a small network with one hidden layer, :math:`s = \exp g(x)`, that minimises
       :math:`|y_j - f_j| / s_j + \log s_j`; the minimum is the expected absolute residual.
-    * "qipf": the uncertainty of `WeightQIPF`, the paper's method, at the predicted number, and for each target the
-      isotonic regression of :math:`|y_j - f_j|` on it over the reference inputs (in 32
-      steps). It reads the network's weights and no features, so inputs with equal predictions have equal scales.
+    * "qipf": for each target, the isotonic regression (in 32 steps) of :math:`|y_j - f_j|` on the uncertainty that
+      `WeightQIPF`, the paper's method, assigns to the predicted number, fitted to the reference inputs. It reads the
+      network's weights but no features, so inputs with equal predictions have equal scales.
 
     The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with :math:`\bar s_j` the mean absolute
     residual of the reference inputs. `qipf.decisions.intervals.Intervals` turns scales into intervals.
 
     Args:
         method: "neighbours", "head" or "qipf".
-        k: Number of neighbours; all references if there are fewer.
-        hidden: Hidden units of the head.
-        epochs: Training epochs of the head.
-        seed: Seed of the head.
+        k: The number of neighbours; all references if there are fewer.
+        hidden: The number of hidden units of the head.
+        epochs: The number of training epochs of the head.
+        seed: The seed for training the head.
     """
 
     name: ClassVar[str] = "residual-scale"
@@ -87,22 +87,22 @@ class ResidualScale(Scorer):
             kind = "none" if labels is None else f"{str(labels.dtype).removeprefix('torch.')} {tuple(labels.shape)}"
             raise ValueError(
                 f"{self.name}: expected floating-point targets that are not all 0 or 1, got {kind}; "
-                "give inputs and targets that the network was not trained on"
+                "provide inputs and targets that the network was not trained on"
             )
         if self.method == "qipf" and model is None:
-            raise ValueError(f'{self.name}: "qipf" reads the weights of the network: fit(model, outputs)')
+            raise ValueError(f'{self.name}: method="qipf" reads the weights of the network; call fit(model, outputs)')
         rows = to_numpy(self._rows(outputs)).astype(np.float64)
         predictions = to_numpy(outputs.logits).astype(np.float64)
         residuals = np.abs(to_numpy(outputs.labels).astype(np.float64).reshape(predictions.shape) - predictions)
         if not np.isfinite(residuals).all():
             row = int(np.argmax(~np.isfinite(residuals).all(axis=1)))
             raise ValueError(
-                f"{self.name}: expected finite targets, got NaN or infinity in row {row}; leave such rows out"
+                f"{self.name}: expected finite targets, got NaN or infinity in row {row}; remove such rows"
             )
         typical = residuals.mean(axis=0)
         if not (typical > 0).all():
             raise ValueError(
-                f"{self.name}: every residual of a target is zero; give inputs on which the model makes errors"
+                f"{self.name}: all residuals of a target are zero; provide inputs on which the model makes errors"
             )
         width = rows.shape[1] - predictions.shape[1]
         mean, spread = rows.mean(axis=0), _spread(rows, width)
@@ -158,7 +158,7 @@ class ResidualScale(Scorer):
         return by_blocks(queries, rows, mean)
 
     def _rows(self, outputs: Outputs) -> Array:
-        """Return the inputs of the scale: the predictions, preceded by the features if it reads them."""
+        """Return the inputs of the scale: the predictions, preceded by the features if the method reads them."""
         logits = wide(outputs.logits)
         if not self.reads_features:
             return logits
@@ -212,7 +212,7 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
 
 
 def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return tensors and facts of a field of the weights and one isotonic curve per target.
+    """Return the tensors and facts of a field of the weights, and one isotonic curve per target.
 
     The predictions (n, targets) have zero mean and unit variance; ratios are absolute residuals divided by their mean.
     """

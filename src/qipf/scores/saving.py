@@ -25,11 +25,12 @@ FORMAT = 2
 KEY = "qipf"
 """The entry of the safetensors metadata that contains the header."""
 DIVISORS = {"bandwidth", "std", "temperature"}
-"""Facts used as divisors in scoring."""
+"""Facts that are divisors in the computation of scores."""
+FORGED = "the file is damaged or forged"
 SCORERS: dict[str, type[Scorer]] = {}
-"""Every scorer by its name: the registry of `load`, the command line and the contract tests."""
+"""All scorers, keyed by name: the registry of `load`, the command line and the contract tests."""
 ATTACHMENTS: dict[str, type[Attachment]] = {}
-"""Every kind of attachment by its name."""
+"""All kinds of attachments, keyed by name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Fitted:
     """Plain JSON values, such as a bandwidth, a number of classes or the task."""
 
     def equals(self, other: Fitted) -> bool:
-        """Return True if both have the same tensors and facts."""
+        """Return True if both objects have the same tensors and facts."""
         if self is other:
             return True
         same = self.tensors.keys() == other.tensors.keys() and plain(self.facts) == plain(other.facts)
@@ -62,7 +63,7 @@ def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping
 
 
 def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the header and the arrays of a file whose checksum matches. Nothing in the file is executed.
+    """Verify the checksum of a file, and return its header and arrays. Nothing in the file is executed.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -82,12 +83,12 @@ def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarra
         raise ValueError(f"{path}: a safetensors file, but not one written by qipf") from None
     if written > FORMAT:
         raise ValueError(
-            f"{path}: written in format {written} by qipf {author}, this version reads up to format {FORMAT}; "
-            "upgrade qipf"
+            f"{path}: written in format {written} by qipf {author}, but this version reads formats up to "
+            f"{FORMAT}; upgrade qipf"
         )
     try:
         if found != checksum(header, tensors):
-            raise ValueError(f"{path}: the checksum does not match, so the file was changed or damaged; write it again")
+            raise ValueError(f"{path}: the checksum does not match, so the file was changed or damaged; save it again")
     except RecursionError:
         raise ValueError(f"{path}: its header is nested too deeply for a file written by qipf") from None
     return header, tensors
@@ -116,14 +117,14 @@ def plain(value: Any) -> Any:
 
 
 def as_json(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return values as plain JSON; raise ValueError if one of `owner` is not plain, for example a function."""
+    """Return the values of `owner` as plain JSON; raise ValueError if one of them is not plain, such as a function."""
     result = {}
     for key, value in values.items():
         try:
             result[key] = json.loads(json.dumps(plain(value), allow_nan=False))
         except (TypeError, ValueError):
             raise ValueError(
-                f"{owner}: cannot be saved with {key}={value!r}, because a file holds plain values only; use a named "
+                f"{owner}: cannot be saved with {key}={value!r}, because files contain only plain values; use a named "
                 "option instead"
             ) from None
     return result
@@ -150,12 +151,12 @@ def load(path: str | PathLike[str]) -> Scorer:
     except RecursionError:
         raise ValueError(f"{path}: its header is nested too deeply for a file written by qipf") from None
     if problem:
-        raise ValueError(f"{path}: {problem}; the file was made up or damaged")
+        raise ValueError(f"{path}: {problem}")
     kind = SCORERS.get(header["scorer"])
     if kind is None:
         raise ValueError(
-            f"{path}: holds a scorer {header['scorer']!r} not known here (known: {', '.join(sorted(SCORERS))}); "
-            f"it was written by qipf {header['versions'].get('qipf')}; import the module that defines it first"
+            f"{path}: scorer {header['scorer']!r}, written by qipf {header['versions'].get('qipf')}, is not known here "
+            f"(known: {', '.join(sorted(SCORERS))}); import the module that defines it first"
         )
     attached = {name: with_prefix(tensors, f"{name}.") for name in header.get("attachments", {})}
     own = {key: value for key, value in tensors.items() if key.partition(".")[0] not in attached}
@@ -163,14 +164,14 @@ def load(path: str | PathLike[str]) -> Scorer:
         scorer = kind(**header["settings"])
         scorer._use(Fitted(own, facts))
     except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"{path}: its contents do not fit this version's {kind.__name__} ({error})") from error
+        raise ValueError(f"{path}: its content is not valid for {kind.__name__} in this version ({error})") from error
     for name, part in attached.items():
         scorer.attach(_attachment(path, name, Fitted(part, header["attachments"][name])))
     return scorer
 
 
 def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename facts to those of format 2."""
+    """Convert facts of earlier formats to format 2."""
     found = {name: value for name, value in facts.items() if name not in ("predicts", "shift", "features_from")}
     if isinstance(facts.get("task"), str):  # for the field of weights
         found["output"] = found.pop("task")
@@ -186,37 +187,37 @@ def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachment:
     if name not in ATTACHMENTS:
         raise ValueError(
-            f"{path}: holds a part {name!r} not known here (known: {', '.join(sorted(ATTACHMENTS))}); upgrade qipf, "
+            f"{path}: attachment {name!r} is not known here (known: {', '.join(sorted(ATTACHMENTS))}); upgrade qipf, "
             "or import the module that defines it first"
         )
     try:
         return ATTACHMENTS[name].from_state(state)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}; the file was made up or damaged") from error
+        raise ValueError(f"{path}: {error}; {FORGED}") from error
 
 
 def _header_problem(header: Mapping[str, Any]) -> str:
-    """Return the problem with a header, which may be forged despite its checksum; empty if there is none."""
+    """Describe the problem with a header, which may be forged despite its checksum; empty if there is none."""
     if not isinstance(header.get("scorer"), str):
         if "monitor" in header:
-            return "it holds a monitor and no scorer; read it with qipf.Monitor.load"
-        return f"expected the name of a scorer, got {header.get('scorer')!r:.80}"
+            return "expected a scorer, got a monitor; load it with qipf.Monitor.load"
+        return f"expected the name of a scorer, got {header.get('scorer')!r:.80}; {FORGED}"
     for key in ("settings", "facts", "versions"):
         if not isinstance(header.get(key), dict):
-            return f"expected {key} by name, got {header.get(key)!r:.80}"
+            return f"expected {key} as a JSON object, got {header.get(key)!r:.80}; {FORGED}"
     attached = header.get("attachments", {})
     if not isinstance(attached, dict) or not all(isinstance(facts, dict) for facts in attached.values()):
-        return f"expected attachments by name, got {attached!r:.80}"
+        return f"expected attachments as a JSON object, got {attached!r:.80}; {FORGED}"
     return _facts_problem(header["facts"])
 
 
 def _facts_problem(facts: Any) -> str:
-    """Return the first divisor that is not positive, including a nested scorer; empty if all are."""
+    """Describe the first divisor that is not positive, also in a nested scorer; empty if all are positive."""
     if not isinstance(facts, dict):
-        return f"expected facts by name, got {facts!r:.80}"
+        return f"expected facts as a JSON object, got {facts!r:.80}; {FORGED}"
     for key in sorted(DIVISORS & facts.keys()):
         if not _positive(facts[key]):
-            return f"expected {key} to be positive and finite, got {facts[key]!r:.80}"
+            return f"expected {key} to be positive and finite, got {facts[key]!r:.80}; {FORGED}"
     return _facts_problem(facts["field"]) if "field" in facts else ""
 
 

@@ -1,4 +1,4 @@
-"""The twin: a copy of the second half of a network trained on clean and perturbed inputs."""
+"""The twin: a copy of the second half of a network, trained on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 PREFIX = "copy."
-"""Prefix of the copy's weights among the tensors of a fitted twin."""
+"""The prefix of the copy's weights among the tensors of a fitted twin."""
 LEAST_PER_CLASS = 32
-"""Minimum number of inputs per class to fit a twin."""
+"""The minimum number of inputs per class for fitting a twin."""
 MEMORY = 2 * 2**30
 CHUNK = 500
 
@@ -42,24 +42,25 @@ CHUNK = 500
 class Twin(Mixture):
     r"""Log odds against the predicted class, from a trained copy of the second half of the network.
 
-    The copy starts from the weights of the network and the hidden state after the module `split`, and is trained
-    to predict the true class of clean and perturbed inputs; the network is unchanged. The posterior is a mixture of
-    its softmax, that of the network and, if present, that of the head of a `Probe`; the score is that of `Probe`.
-    The weights maximise the likelihood of the labels of a held-out tenth of the inputs.
+    The copy starts with the weights of the network, reads the hidden state after the module `split`, and is trained to
+    predict the true class of clean and perturbed inputs; the network is not changed. The posterior is a mixture of the
+    softmax of the copy, the softmax of the network and, if present, the softmax of the head of a `Probe`; the score is
+    computed as in `Probe`. The weights of the mixture maximise the likelihood of the labels of a tenth of the inputs,
+    which is held out.
 
     A twin belongs to one torch module. It stores only the weights of the copy, so the module is needed for scoring.
 
     Args:
-        split: the module after which the network is copied; None to choose one by `depth`.
-        depth: fraction of the network's multiplications that the copy repeats, if `split` is None.
-        epochs: training epochs over the clean and perturbed inputs.
-        rows: inputs per training step, half of them perturbed.
-        learning_rate: the peak of the one-cycle schedule.
-        share: weight of the network's own softmax in the posterior; set by `fit`.
-        head_share: weight of the probe's head; set by `fit`.
-        temperature: temperature of the network's logits.
-        seed: seed of the order of the inputs, the perturbations and dropout.
-        views: number of views per image, including the image itself, to average over; see `with_views`.
+        split: The module after which the network is copied; None to choose a module by `depth`.
+        depth: The fraction of the network's multiplications that the copy repeats, if `split` is None.
+        epochs: The number of training epochs over the clean and perturbed inputs.
+        rows: The number of inputs per training step, half of them perturbed.
+        learning_rate: The peak of the one-cycle schedule.
+        share: The weight of the network's own softmax in the posterior; set by `fit`.
+        head_share: The weight of the probe's head; set by `fit`.
+        temperature: The temperature of the network's logits.
+        seed: The seed of the order of the inputs, the perturbations and dropout.
+        views: The number of views per image to average over, including the image itself; see `with_views`.
     """
 
     name: ClassVar[str] = "twin"
@@ -81,10 +82,10 @@ class Twin(Mixture):
             check_whole(name, getattr(self, name), 1)
         check_whole("seed", self.seed, 0)
         if not 0 < self.depth < 1:
-            raise Problem("depth", f"{self.depth!r}", expected="a share between 0 and 1")
+            raise Problem("depth", f"{self.depth!r}", expected="a fraction between 0 and 1")
         if not (0 <= self.share <= 1 and 0 <= self.head_share <= 1 - self.share + 1e-9):
             found = f"{self.share!r} and {self.head_share!r}"
-            raise Problem("share, head_share", found, expected="two numbers from 0 to 1, together at most 1")
+            raise Problem("share, head_share", found, expected="two numbers from 0 to 1 with a sum of at most 1")
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise Problem(name, f"{getattr(self, name)!r}", expected="a positive number")
@@ -95,9 +96,9 @@ class Twin(Mixture):
     ) -> Self:  # fmt: skip
         """Fit to a torch module and labelled inputs, as `Scorer.fit` does; `Outputs` are not supported."""
         if model is None or data is None or isinstance(data, Outputs):
-            raise Problem("data", "a twin learns from inputs", hint="give a torch module and (inputs, labels)")
+            raise Problem("data", "a twin learns from inputs", hint="pass a torch module and (inputs, labels)")
         if features is not None:
-            raise Problem("features", f"{features!r}", hint="a twin finds what it reads; name the split instead")
+            raise Problem("features", f"{features!r} has no effect on a twin", hint="use Twin(split=...) instead")
         return self.fit_from(begin(model, data, task=task, device=device, batch_size=batch_size), progress=progress)
 
     def fit_from(
@@ -110,15 +111,15 @@ class Twin(Mixture):
         Args:
             start: The model and the data.
             perturb: Use the built-in perturbations.
-            own: User functions that perturb inputs.
+            own: User-defined functions that perturb inputs.
             size: The maximum number of inputs.
             memory: The maximum size of the inputs in bytes.
             checkpoint: A file written after every epoch, from which an interrupted fit resumes.
             progress: Print the cost before fitting, and show a progress bar.
-            beside: A function that fits a probe to the same inputs; its head becomes a part of the posterior.
+            beside: A function that fits a probe to the same inputs; its head becomes part of the posterior.
 
         Raises:
-            Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few of them.
+            Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few inputs.
         """
         torch = require("torch", extra="torch")
         from qipf.runners.halves import splittable
@@ -145,8 +146,8 @@ class Twin(Mixture):
                 seconds = self.epochs * epoch_seconds(learner, split, rows)
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
                 print(
-                    f"note: twin split after {cut.split!r}: about {seconds:.0f} s to fit, "
-                    f"{cut.share:.0%} of a pass extra to score an input, {megabytes:.2g} MB in the file",
+                    f"note: the twin is split after {cut.split!r}; fitting it takes about {seconds:.0f} s and scoring "
+                    f"an extra {cut.share:.0%} of a pass; the file takes {megabytes:.2g} MB",
                     file=sys.stderr,
                 )
             half.learn(True)
@@ -159,7 +160,7 @@ class Twin(Mixture):
         half.learn(False)
         weights = half.weights()
         if not all(np.isfinite(one).all() for one in weights.values()):
-            raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
+            raise Problem("learning_rate", "the weights of the trained copy are not finite", hint="use a smaller value")
         tensors: dict[str, Any] = {PREFIX + name: one for name, one in weights.items()}
         facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
         facts |= {**start.facts, "digest": learner.identity(inputs=False)[:8]}
@@ -193,7 +194,7 @@ class Twin(Mixture):
         change = start.task.perturber(generator, own, builtin=builtin)
         ways = change.ways(start.first.first(2).inputs, 2)
         if not ways:
-            raise Problem("data", "these inputs cannot be perturbed", hint="give a function perturb(inputs, generator)")
+            raise Problem("data", "these inputs cannot be perturbed", hint="pass a function as perturb=")
 
         def perturbed(inputs: Any) -> Any:
             if len(set(ways)) == 1:
@@ -212,7 +213,7 @@ class Twin(Mixture):
         return trial.kept()
 
     def _weigh(self, start: Start, half: SecondHalf, held: Batch, change: Any, doubt: float) -> None:
-        """Choose the mixture weights by the likelihood of held-out labels."""
+        """Choose the mixture weights that maximise the likelihood of held-out labels."""
         fitted, found = self._require_fitted(), []
         read = {"copy": half.spec}
         if "space" in fitted.facts:

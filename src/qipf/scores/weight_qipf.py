@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
-"""The factor on Silverman's bandwidth used if there are no labels to choose one."""
+"""The factor on Silverman's bandwidth that is used without labels to choose one."""
 FEW = 2**20  # pairs of weights and queries up to which the exact field is cheaper than bins
 TABLE, BINS = "table_", "bins_"  # prefixes of the fitted tensors
 
@@ -42,34 +42,34 @@ Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[i
 class WeightQIPF(Scorer):
     r"""The quantum information potential field of the weights, evaluated at the prediction (paper, Algorithm 1).
 
-    The weights, pooled and standardised to w_1..w_n, define the field
-    :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)` with s = factor times Silverman's bandwidth. A
-    prediction enters it at y = (coordinate - mean) / std, with the mean and the standard deviation over the reference
-    outputs. The uncertainty is the mean over the orders k of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` of
-    `qipf.fields.uncertainty_modes`.
+    The pooled and standardised weights w_1..w_n define the field
+    :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)`, where s is `factor` times Silverman's bandwidth. The
+    field is evaluated at y = (coordinate - mean) / std of each prediction, with the mean and standard deviation of the
+    coordinate over the reference outputs. The uncertainty is the mean over the orders k of the modes
+    :math:`H_0^k(y) = V_k(y) - \min V_k` of `qipf.fields.uncertainty_modes`.
 
-    This is a function of one number, which `fit` tabulates (`qipf.fields.ModeTable`): a prediction needs one look-up,
-    regardless of the number of weights. Odd orders, `lower_bound="batch"` and `operator="published"` are
+    `fit` tabulates this function of one number (`qipf.fields.ModeTable`), so that each prediction needs one look-up,
+    regardless of the number of weights. With odd orders, `lower_bound="batch"` or `operator="published"`, the modes are
     evaluated directly from the field.
 
     Args:
-        orders: Hermite orders of the modes.
-        factor: The bandwidth as a multiple of Silverman's. "cv" chooses it by cross-validated error detection on the
-            outputs given to `fit`, which are best held out from training, and uses 160 if they have no labels; "auto"
-            does the same, and also uses 160 if there are too few errors. `note` records the choice.
+        orders: The Hermite orders of the modes.
+        factor: The bandwidth as a multiple of Silverman's bandwidth. "cv" chooses it by cross-validated error detection
+            on the outputs passed to `fit`, which should be held out from training, and uses 160 if they have no labels;
+            "auto" does the same, but also uses 160 if there are too few errors. `note` reports the choice.
         root: Take the square root of the field first, as Algorithm 1 does.
-        lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. Only
-            "neighbourhood" makes modes of order 1 and above increase as predictions get worse; with the others, and
-            wide kernels, they decrease (the undecomposed order 0 always increases). With "batch" a score depends on the
-            batch it is computed in.
+        lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. If kernels are
+            wide, modes of order 1 and above increase as predictions get worse only with "neighbourhood"; otherwise,
+            they decrease. (The undecomposed order 0 always increases.) With "batch", a score depends on the other
+            predictions of the batch.
         radius: The radius of the neighbourhood, in standardised units.
-        pool: How the weights are averaged over blocks: "auto" (a rule that needs no tuning), a number of values per
-            layer, or the shapes of the blocks, by layer name or in order (an overhanging block is filled with zeros, as
-            in the authors' program); None uses every weight.
-        coordinate: "max_logit" (the paper), "log_odds" (the predicted class against all others), or a function of
-            the logits, (N, C) -> (N,), which prevents saving the scorer. For one-output regression the output
-            itself is the coordinate.
-        operator: "exact", or "published" for the authors' implementation (orders must then be 2, 4, 6, ...).
+        pool: The method of averaging the weights over blocks: "auto" (a rule that needs no tuning), a number of values
+            per layer, or the shapes of the blocks, by layer name or in order (incomplete blocks are padded with zeros,
+            as in the authors' program); None to use every weight.
+        coordinate: "max_logit" (as in the paper), "log_odds" (the predicted class against all others), or a function of
+            the logits, (N, C) -> (N,), with which the scorer cannot be saved. For a one-output regression, the
+            coordinate is the output itself.
+        operator: "exact", or "published" for the authors' implementation, which requires the orders 2, 4, 6, ...
         tolerance: The error of the tabulated score, relative to a typical score; None to evaluate it exactly.
     """
 
@@ -97,9 +97,9 @@ class WeightQIPF(Scorer):
         check_choice("operator", self.operator, ("exact", "published"))
         if self.operator == "published":
             if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
-                raise ValueError(f"orders: the authors' program gives 2, 4, 6, ..., got {list(self.orders)}")
+                raise ValueError(f"orders: expected 2, 4, 6, ..., as in the authors' program, got {list(self.orders)}")
             if self.lower_bound != "neighbourhood" or not self.root:
-                raise ValueError("operator: the authors' program supports the neighbourhood bound and the root only")
+                raise ValueError('operator: "published" supports only lower_bound="neighbourhood" and root=True')
 
     # --- for users -----------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class WeightQIPF(Scorer):
 
     @property
     def note(self) -> str:
-        """Notes of `fit` on its choices; empty if there are none."""
+        """Remarks of `fit` on its choices; empty if there are none."""
         return self._require_fitted().facts["note"]
 
     @property
@@ -120,9 +120,9 @@ class WeightQIPF(Scorer):
         if self.operator == "published":
             return 'operator="published" is for comparison in Python only; use operator="exact"'
         if self.lower_bound == "batch":
-            return 'lower_bound="batch" depends on the whole batch'
+            return 'with lower_bound="batch", a score depends on the whole batch'
         if self.fitted is not None and self._table is None and self._bins is not None:
-            return "its modes have no table and its weights are not kept; use even orders, or pool the weights"
+            return "its modes are not tabulated and its weights are not stored; use even orders, or pool the weights"
         return ""
 
     def modes(self, outputs: Any, data: Any = None, *, batch_size: int | None = None, progress: bool = True) -> Array:
@@ -131,7 +131,7 @@ class WeightQIPF(Scorer):
         Args:
             outputs: `Outputs`, bare (N, C) logits, or the model if `data` is given.
             data: Inputs as for `qipf.collect`.
-            batch_size: Inputs per batch, as for `qipf.collect`.
+            batch_size: The number of inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
         """
         if data is not None:
@@ -144,10 +144,10 @@ class WeightQIPF(Scorer):
     def plot(
         self, outputs: Any = None, data: Any = None, *, batch_size: int | None = None, progress: bool = True
     ) -> Figure:
-        """Draw the weights and their field, the potentials, and the modes; return the matplotlib figure.
+        """Draw the weights, their field, the potentials and the modes; return the matplotlib figure.
 
-        With `outputs`, or a model and `data`, the predictions are drawn with the weights, and wrong ones separately if
-        there are labels. `plot().savefig("field.png")` writes a file. The arguments are those of `modes`.
+        Pass `outputs`, or a model and `data`, to draw predictions as well; if they have labels, correct and wrong
+        predictions are drawn separately. `plot().savefig("field.png")` writes a file. For the arguments, see `modes`.
         """
         from qipf.scores.field_figure import draw, view
 
@@ -156,7 +156,7 @@ class WeightQIPF(Scorer):
         fitted = self._require_fitted()
         checked = None if outputs is None else self._checked(outputs, fitted)
         if checked is not None and len(checked.logits) == 0:
-            raise Problem("outputs", "no rows", expected="some predictions to draw")
+            raise Problem("outputs", "no rows", expected="at least one prediction to draw")
         return draw(view(self, checked))
 
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
@@ -168,7 +168,7 @@ class WeightQIPF(Scorer):
         facts = self._require_fitted().facts
         if facts["output"] != "regression":
             raise ValueError(
-                f"band: expected a scorer of one-output regression, this one was fitted to {facts['output']}"
+                f"band: expected a scorer fitted to a one-output regression, got one fitted to {facts['output']}"
             )
         modes = self.modes(outputs)
         prediction = self._checked(outputs).logits[:, 0]
@@ -199,7 +199,7 @@ class WeightQIPF(Scorer):
 
     def _modes(self, field: Any, y: Array, reference: Array | None) -> Array:
         if self.operator == "published":
-            # The authors' code stops below its largest order and drops the last mode: four more than the last one kept.
+            # The authors' code stops below its largest order and drops the last mode: add four to the last order kept.
             top = max(self.orders) + 4
             samples = field.samples[:, 0]
             return published.uncertainty_modes(samples, y, field.bandwidth, top, stride=2, radius=self.radius)
@@ -216,7 +216,7 @@ class WeightQIPF(Scorer):
         if values.min() == values.max():
             raise ValueError(
                 f"weight-qipf: the coordinate is the same ({mean:g}) for all {len(values)} reference outputs, so "
-                "predictions cannot be standardised; give more, and more varied, reference inputs"
+                "predictions cannot be standardised; provide more varied reference inputs"
             )
         y = (values - mean) / std
 
@@ -234,7 +234,7 @@ class WeightQIPF(Scorer):
             tensors |= {BINS + key: value for key, value in field.state().items()}
         lowest = None
         if self.lower_bound == "reference":
-            # For every order only the reference point with the lowest potential matters.
+            # For every order, only the reference point with the lowest potential matters.
             reached = potentials(field, y, self.orders, self.root)
             tensors["reference"], lowest = y[np.unique(np.argmin(reached, axis=0))], reached.min(axis=0)
         if self.tolerance is not None and self.operator == "exact" and self.lower_bound != "batch":
@@ -242,7 +242,8 @@ class WeightQIPF(Scorer):
             table = ModeTable.fit(field, self.orders, self.root, self.radius, **settings)
             if table is None:
                 slow = (
-                    f"the score cannot be tabulated to {self.tolerance:g} at factor {factor:g}; it is evaluated exactly"
+                    f"the score cannot be tabulated with tolerance {self.tolerance:g} at factor {factor:g}; it is "
+                    "evaluated exactly"
                 )
                 note = f"{note}; {slow}" if note else slow
             else:
@@ -259,7 +260,7 @@ class WeightQIPF(Scorer):
     def _weight_fields(self, model: Any) -> tuple[int, float, Callable[[float], Field | BinnedField]]:
         """Return the number of weights, Silverman's bandwidth, and the field as a function of the bandwidth factor.
 
-        With `pool=None`, all weights go through a sketch, so memory does not depend on their number.
+        With `pool=None`, all weights are summarised in a sketch, whose size does not depend on their number.
         """
         if self.pool is not None or self.tolerance is None or self.operator == "published":
             samples = standardised_weights(model, self.pool)
@@ -273,12 +274,12 @@ class WeightQIPF(Scorer):
         return sketch.count, unit, lambda factor: sketch.finish(factor=factor, standardise=True)
 
     def _chosen_factor(self, score: Callable[[float], np.ndarray], outputs: Outputs, task: Task) -> tuple[float, str]:
-        """Return the factor whose uncertainties `score(factor)` detect errors best, and a note, perhaps empty."""
+        """Return the factor for which `score(factor)` detects errors best, and a note, which may be empty."""
         if outputs.labels is None or task == "regression":
             what = "no labels" if outputs.labels is None else "regression has no wrong predictions"
             return UNLABELLED_FACTOR, (
-                f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation ({what}); to choose one, fit on "
-                "labelled held-out outputs of a classifier, or give a factor"
+                f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation ({what}); to choose one, fit to "
+                "labelled held-out outputs of a classifier, or pass a factor"
             )
         scores, dropped = {}, []
         for factor in FACTORS:
@@ -292,27 +293,27 @@ class WeightQIPF(Scorer):
             if self.factor != "cv":
                 return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation: {error}"
             raise ValueError(
-                f'weight-qipf: factor="cv" finds no factor: {error}; factor={UNLABELLED_FACTOR:g} is the one used '
-                "without labels"
+                f'weight-qipf: factor="cv" cannot choose a factor: {error}; without labels, '
+                f"factor={UNLABELLED_FACTOR:g} is used"
             ) from error
-        left_out = f"the factors {', '.join(dropped)} were left out: too narrow for a sketch of all weights"
+        left_out = f"the factors {', '.join(dropped)} were left out, because they are too narrow for a sketch"
         return choice.factor, left_out if dropped else ""
 
     def _use(self, fitted: Fitted) -> None:
         facts, tensors = fitted.facts, fitted.tensors
         if facts["output"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
-            raise ValueError(f"weight-qipf: damaged: task {facts['output']!r}, mean {facts['mean']!r}")
+            raise ValueError(f"weight-qipf: damaged file: task {facts['output']!r}, mean {facts['mean']!r}")
         if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
-            raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
+            raise ValueError(f"weight-qipf: damaged file: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         if "field_table" in tensors:
-            raise ValueError("weight-qipf: the file holds the table of an earlier version; fit the scorer again")
+            raise ValueError("weight-qipf: the file contains a table of an earlier version; fit the scorer again")
         table, bins = with_prefix(tensors, TABLE), with_prefix(tensors, BINS)
         if not bins and getattr(tensors.get("samples"), "ndim", 0) != 1:
-            raise ValueError("weight-qipf: damaged: neither the samples nor the bins of the weights are there")
+            raise ValueError("weight-qipf: damaged file: both the samples and the bins of the weights are missing")
         self._table = ModeTable(table) if table else None
         self._bins = BinnedField.from_state(bins) if bins else None
         if self._table is not None and len(self._table.arrays["typical"]) != 1 + len(self.orders):
-            raise ValueError("weight-qipf: damaged: the table has other orders than the settings")
+            raise ValueError("weight-qipf: damaged file: the orders of the table differ from the settings")
         super()._use(fitted)
 
 

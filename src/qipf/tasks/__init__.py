@@ -1,4 +1,4 @@
-"""Tasks: one prediction is a class, several labels, a token, a pixel or a number."""
+"""Tasks, which define a prediction: the class of an input, one of its labels, a token, a pixel, or numbers."""
 
 from qipf.tasks.classes import Classes, Labels, Numbers
 from qipf.tasks.finding import TASKS, find_task, make_task

@@ -1,4 +1,4 @@
-"""One class, several labels or numbers per input, from an output (N, C)."""
+"""Tasks with one row of outputs (N, C) per input: one class, several labels, or numbers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from qipf.tasks.task import Draw, Part, ProbeSettings, Task, squeezed
 
 @dataclass(frozen=True)
 class Classes(Task):
-    """One class per input, from logits (N, C), or from one logit (N, 1) of a binary model.
+    """One class per input, from logits (N, C), or from a single logit (N, 1) of a binary model.
 
     Args:
-        raw: Treat the output of the model as logits, even if it looks like probabilities. Otherwise the input of a
+        raw: Treat the output of the model as logits, even if it looks like probabilities. By default, the input of a
             final softmax or sigmoid is read, and probabilities whose logits cannot be found raise an error.
     """
 
@@ -40,14 +40,14 @@ class Classes(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for (N, C) and (N, C, 1, 1) with labels (N,) or none, and for a single logit with labels."""
+        """Return True for outputs (N, C) or (N, C, 1, 1), with labels (N,) or none; a single logit needs labels."""
         if labels is not None and len(squeezed(labels).shape) != 1:
             return False
         several = len(output) > 1 and output[1] > 1
         return len(output) > 0 and all(size == 1 for size in output[2:]) and (several or labels is not None)
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels as integers from 0; 0 or 1 for one logit."""
+        """Return the labels as integers from 0 to C - 1, or as 0 and 1 for a single logit."""
         if batch.labels is None:
             return None
         labels = as_classes(squeezed(batch.labels), output[1])
@@ -57,10 +57,10 @@ class Classes(Task):
 
 @dataclass(frozen=True)
 class Labels(Task):
-    """L labels per input, from logits (N, L), one sigmoid each, and binary labels (N, L).
+    """L binary labels per input, from logits (N, L) with one sigmoid per label.
 
-    The rows are N * L predictions of a one-logit classifier, input by input. Their features are those of the input, the
-    label as a one-hot vector, and its logit.
+    The N * L rows, ordered by input, are predictions of a binary classifier with one logit. The features of a row are
+    the features of the input, a one-hot vector of the label, and the logit.
 
     Args:
         raw: Treat the output of the model as logits, even if it looks like probabilities.
@@ -77,7 +77,7 @@ class Labels(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for binary labels with the shape of the output and several columns."""
+        """Return True for binary labels with several columns and the same shape as the output."""
         if labels is None or len(output) < 2 or any(size != 1 for size in output[2:]):
             return False
         return tuple(labels.shape[1:]) == output[1:2] and output[1] > 1 and zeros_and_ones(labels)
@@ -91,8 +91,8 @@ class Labels(Task):
         table = given[:, None] if len(given.shape) == 1 and output[1] == 1 else given
         if tuple(table.shape) != (batch.rows, output[1]):
             expected, hint = (
-                f"0 or 1 in shape (N, {output[1]}), one column per logit",
-                "for one class give task='classes'",
+                f"an array (N, {output[1]}) with values 0 or 1, one column per logit",
+                "for one class per input, pass task='classes'",
             )
             raise Problem("labels", kind_of(given), expected=expected, hint=hint)
         if not zeros_and_ones(table):
@@ -100,12 +100,12 @@ class Labels(Task):
             row, column = np.argwhere((values != 0) & (values != 1))[0].tolist()
             raise Problem(
                 "labels", f"{values[row, column]} for label {column}", expected="0 or 1",
-                row=int(batch.numbers[row]), hint="leave out such inputs; for a regression, give the task numbers",
+                row=int(batch.numbers[row]), hint="remove such inputs; for a regression, pass task='numbers'",
             )  # fmt: skip
         return xp.astype(table, xp.int64)
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return all rows."""
+        """Return one row per label of each input."""
         del draw
         xp = namespace(part.logits)
         count, names = part.logits.shape
@@ -118,7 +118,7 @@ class Labels(Task):
             and bool(xp.all((part.logits >= 0) & (part.logits <= 1)))
         ):
             hint = REMEDY.replace("Classes", "Labels")  # otherwise every label would be predicted for every input
-            raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
+            raise Problem("model", "it returns probabilities, but scores need logits", hint=hint)
         device = compat.device(part.logits)
         logits = xp.reshape(part.logits, (-1, 1))
         which = xp.arange(names, device=device)
@@ -134,7 +134,7 @@ class Labels(Task):
         )
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return True for every label."""
+        """Return a mask that is True for every label."""
         del labels
         return np.ones(tuple(part.logits.shape), dtype=bool)
 
@@ -151,7 +151,7 @@ class Labels(Task):
 
 @dataclass(frozen=True)
 class Numbers(Task):
-    """k numbers per input, from an output (N, k) and floating-point targets (N,) or (N, k); one score per input."""
+    """k numbers per input, from outputs (N, k) and floating-point targets (N,) or (N, k), with one score per input."""
 
     name: ClassVar[str] = "numbers"
     noun: ClassVar[str] = "prediction"
@@ -160,7 +160,10 @@ class Numbers(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for floating-point targets with the shape of the output that are not all 0 or 1."""
+        """Return True for floating-point targets that match the output and are not all 0 or 1.
+
+        Without targets, return True for a single output.
+        """
         columns = output[1] if len(output) > 1 else 1
         if len(output) == 0 or any(size != 1 for size in output[2:]):
             return False
@@ -171,22 +174,22 @@ class Numbers(Task):
         return floating and len(labels.shape) <= 2 and width == columns and not zeros_and_ones(labels)
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the targets, (N,) or (N, k), which are finite floating-point numbers."""
+        """Return the targets, (N,) or (N, k), after checking that they are finite floating-point numbers."""
         if batch.labels is None:
             return None
         labels = squeezed(batch.labels)
         xp = namespace(labels)
         width = labels.shape[1] if len(labels.shape) == 2 else 1
         if len(labels.shape) > 2 or width != output[1]:
-            raise Problem("labels", kind_of(batch.labels), expected=f"{output[1]} target(s) per input, one per output")
+            raise Problem("labels", kind_of(batch.labels), expected=f"targets (N, {output[1]}), one per output")
         if not xp.isdtype(labels.dtype, "real floating"):
             dtype = str(labels.dtype).removeprefix("torch.")
-            raise Problem("labels", dtype, expected="floating-point targets", hint="give labels.astype('float64')")
+            raise Problem("labels", dtype, expected="floating-point targets", hint="pass labels.astype('float64')")
         bad = ~np.isfinite(to_numpy(labels).reshape(batch.rows, -1)).all(axis=1)
         if bad.any():
             raise Problem(
                 "labels", "NaN or infinity", expected="finite targets", row=int(batch.numbers[int(np.argmax(bad))]),
-                hint="leave such rows out",
+                hint="remove such rows",
             )  # fmt: skip
         return labels
 
@@ -195,7 +198,7 @@ class Numbers(Task):
         return squeezed(outputs.logits)
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return prediction, scale, interval and target of every number; names are indexed if there are several."""
+        """Return the prediction, scale, interval and target of each number, in indexed columns if there are several."""
         outputs = scored.outputs
         if outputs is None or not hasattr(scorer, "scales"):
             named = {"predicted": "prediction"}
@@ -220,12 +223,12 @@ class Numbers(Task):
 
 
 def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:
-    """Warn about classes without labels, as at the start of data sorted by class."""
+    """Warn about classes without inputs, which occur if data sorted by class is truncated."""
     classes = max(2, columns)
     missing = sorted(set(range(classes)) - set(np.unique(to_numpy(labels)).astype(int).tolist()))
     if missing:
         shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         warnings.warn(
-            f"data: no input is of class {shown} ({len(missing)} of {classes} classes); shuffle the data, or give more",
+            f"data: no inputs for class {shown} ({len(missing)} of {classes} classes); shuffle or extend the data",
             stacklevel=stacklevel,
         )

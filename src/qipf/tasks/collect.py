@@ -1,4 +1,4 @@
-"""Run a model over data once and keep one row per prediction, for every task and runner."""
+"""Run a model over data once and keep one row per prediction, for all tasks and runners."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 WAITING = 2**22
-"""Bytes buffered on the device of the model: a few large copies from a GPU are faster than many small ones."""
+"""The maximum number of bytes buffered on the model's device: a few large copies are faster than many small ones."""
 MOST_WAITING = 256
-"""The maximum number of buffered batches, which limits the overhead of small ones."""
+"""The maximum number of buffered batches, which limits the overhead of small batches."""
 LOOK = 8
-"""Dataset items loaded to find the task; for arrays, a batch of the usual size is used."""
-NO_DATA = "is the dataset empty, or the iterator used up?"
+"""The number of dataset items loaded to infer the task; for arrays, a batch of the default size is used."""
+NO_DATA = "is the dataset empty, or the iterator exhausted?"
 
 
 class Start(NamedTuple):
-    """An open model and its data."""
+    """An open model, its data and the task."""
 
     runner: Runner
     source: Source
@@ -56,7 +56,7 @@ class Start(NamedTuple):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
-        """Return a context in which passes run, including passes over views."""
+        """Return a context manager that provides a function to run passes, including passes over views."""
         views = {key: view for key, view in read.items() if isinstance(view, View)}
         plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
         with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
@@ -64,16 +64,16 @@ class Start(NamedTuple):
 
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
-    """Open a model, look at the first batch of the data, and find the task.
+    """Open a model, read the first batch of the data, and infer the task.
 
     Raises:
-        Problem: There is no data, or it fits no task.
+        Problem: The data is empty or fits no task.
     """
     runner = open_model(model, device=device)
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     in_items = indexed or any(kind.__name__ == "IterableDataset" for kind in type(data).__mro__)
     if batch_size is not None and not in_items:
-        raise Problem("batch_size", "these data come in batches", hint="leave it out, or make other batches")
+        raise Problem("batch_size", "has no effect if the data comes in batches", hint="omit it")
     batch_size = runner.fixed if batch_size is None else batch_size
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
@@ -94,12 +94,14 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
-    """Return the readings by the keys "features" and "layer:..."; no features if no layer computes the logits.
+    """Return the readings, keyed by "features" and "layer:..."; without features if no layer computes the logits.
 
     Args:
         start: The model and the data.
-        features: None for the input of the layer that computes the logits; a name; False for none.
-        layers: Names of further layers, or other readings of a scorer: views, or a copy of the second half of a model.
+        features: The name of a module or tensor; None for the input of the layer that computes the logits; False for no
+            features.
+        layers: Names of additional layers, or other readings of a scorer, which are views or copies of the second half
+            of a model.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -109,8 +111,8 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
     if isinstance(features, str):
         spec = start.runner.parse(features)
         if start.task.whole and spec.form not in ("mean", "mean-last", "whole"):
-            found = f"{features!r} gives one row per input, and there is one {start.task.noun} per position"
-            raise Problem("features", found, hint=f"give {spec.source!r}")
+            found = f"{features!r} has one row per input, but there is one {start.task.noun} per position"
+            raise Problem("features", found, hint=f"pass {spec.source!r}")
         read["features"] = FeatureSpec(spec.source, "whole") if start.task.whole else spec
     elif features is not False:
         spec = start.runner.head(start.first, (2,) * start.task.dimensions)
@@ -129,7 +131,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
-    """Yield the parts of all batches; drop each part before requesting the next one."""
+    """Yield the parts of all batches; delete each part before requesting the next one, to save memory."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
@@ -153,35 +155,39 @@ def collect(
     """Run a trained model once over data and return its logits, features and labels, one row per prediction.
 
     The model is left unchanged, even after an error or an interrupt: modes, hooks, buffers and the random states of
-    Python, NumPy and torch are restored. The input of a final softmax or sigmoid is read as logits.
+    Python, NumPy and torch are restored. If the model ends in a softmax or sigmoid, the input of that layer
+    is returned as logits.
 
-    For one prediction per input, features are averaged to (N, D): maps over space, tokens over the sequence. Inputs are
-    cast to the floating-point type of the model, and half precision is stored as float32. NaN is kept; scorers report
-    the row. If a named module is called several times, the last call counts. Compiled models run uncompiled while
-    features are recorded.
+    For tasks with one prediction per input, features are averaged to (N, D): feature maps over space, tokens over the
+    sequence. Inputs are cast to the floating-point type of the model, and half-precision outputs are stored as float32.
+    NaN values are kept; scorers report the rows that contain them. If a named module is called several times, its last
+    call is recorded. Compiled models run uncompiled while features are recorded.
 
-    Outputs of torch modules, and all tokens and pixels, are torch tensors; others are NumPy arrays.
+    The results are torch tensors for torch modules, and for tokens and pixels of any model; otherwise, they are NumPy
+    arrays.
 
     Args:
         model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
-            `.onnx` file, or `qipf.OnnxModel`), an estimator of scikit-learn, XGBoost or LightGBM, or a function of
-            arrays, such as a JAX function or a Keras model.
-        data: An array, (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches in any of
-            these forms. Two arrays in a tuple are inputs and labels; in a list they are two batches of inputs. Several
-            inputs are a tuple or a dict: ((a, b), labels), or ((a, b), None) without labels. The keys of a dict are the
-            arguments of `forward`; a single input may have a common name such as "image".
+            `.onnx` file, or `qipf.OnnxModel`), a scikit-learn, XGBoost or LightGBM estimator, or a function of arrays,
+            such as a JAX function or a Keras model.
+        data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches
+            in any of these forms. A tuple of two arrays contains inputs and labels; a list of two arrays contains two
+            batches of inputs. Pass several inputs as a tuple or a dict: ((a, b), labels), or ((a, b), None) without
+            labels. The keys of a dict are argument names of `forward`; a single input may also have a common name such
+            as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
-            `qipf.tasks.Pixels(tile=512)`; None to infer it from the shapes of output and labels.
-        features: None for the input of the layer that computes the logits, if there is one; the name of a module or
-            tensor for its output; False for none.
-        layers: Names of further modules or tensors, for `Outputs.layers`.
-        most: The maximum number of tokens or pixels, drawn at random; None for all tokens, and for
-            `qipf.tasks.Pixels.per_image` pixels.
-        seed: The seed of the sample.
-        device: The device of the inputs; None for that of the model.
-        store: The device of the results; None for that of the model.
-        batch_size: Inputs per batch, for data that does not come in batches; None for 500, for 8 texts or 4 images.
-        progress: Show a progress bar with the time left.
+            `qipf.tasks.Pixels(tile=512)`; None to infer the task from the output and the labels.
+        features: The name of the module or tensor whose output is recorded as features; None for the input of the layer
+            that computes the logits, if there is one; False for no features.
+        layers: Names of additional modules or tensors to record in `Outputs.layers`.
+        most: The maximum number of tokens or pixels, drawn at random. None for all tokens, and for
+            `qipf.tasks.Pixels.per_image` pixels per image.
+        seed: The seed of the random sample.
+        device: The device of the inputs; None for the model's device.
+        store: The device of the results; None for the model's device.
+        batch_size: The number of inputs per batch, unless the data comes in batches; None for 8 texts (tokens), 4
+            images (pixels) or 500 inputs (all other tasks).
+        progress: Show a progress bar with the remaining time.
 
     Returns:
         The outputs, in the order of the data.
@@ -191,7 +197,9 @@ def collect(
     """
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
     if most is not None and not start.task.whole:
-        raise Problem("most", f"it limits tokens and pixels, and these are {start.task.name}", hint="give fewer inputs")
+        raise Problem(
+            "most", f"limits tokens and pixels only, but the task is {start.task.name!r}", hint="pass fewer inputs"
+        )
     return collect_from(start, features, layers, most=most, seed=seed, store=store, progress=progress)
 
 
@@ -199,7 +207,7 @@ def collect_from(
     start: Start, features: str | bool | None, layers: str | Iterable[str] = (), *, most: int | None = None,
     seed: int = 0, store: Any = "cpu", progress: bool = True,
 ) -> Outputs:  # fmt: skip
-    """Return the outputs of `collect` for an open model and data; the arguments are those of `collect`."""
+    """Return the result of `collect` for an open model and its data; see `collect` for the arguments."""
     check_whole("most", 1 if most is None else most, 1)
     task, rows = start.task, start.source.rows
     if isinstance(task, Pixels) and most is not None and rows:
@@ -212,9 +220,9 @@ def collect_from(
 def gather(
     task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
-    """Return the rows that a task samples from parts, with the index of each input in the user's data.
+    """Return the rows that a task samples from parts, and the index of each input in the user's data.
 
-    The arguments from `store` on are those of `Columns`.
+    For `store`, `rows` and `half`, see the arguments of `Columns`.
     """
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
@@ -248,20 +256,20 @@ def collect_augmented(
 
     Args:
         start: The model and labelled data.
-        spec: The features of the head; a layer of the outputs for classes, their features for other tasks.
-        draws: Perturbed copies per input.
+        spec: The features of the head, stored as a layer of the outputs for classes and as `features` for other tasks.
+        draws: The number of perturbed copies per input.
         perturb: Use the built-in perturbations of `qipf.tasks.perturb`.
-        own: User functions that perturb inputs.
+        own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
-        memory: The maximum size of the rows in bytes. If the data needs more, a random sample of arrays and datasets
-            is used, or the first inputs of loaders. Data of unknown length may need twice as much while it is read.
+        memory: The maximum size of the rows in bytes. If the data needs more, arrays and datasets are sampled at
+            random, and loaders are truncated. Data of unknown length may need twice this memory while it is read.
         seed: The seed of the sample and of the perturbations.
-        trial: Tests views on some inputs, if they are images.
+        trial: The test of views, which is run on some of the inputs if they are images.
         progress: Show a progress bar.
 
     Returns:
-        The outputs, for classes in bfloat16 on the device of the model, with the input and the copy of each row as
-        `groups` and `positions`; copy 0 is the input itself.
+        The outputs. For classes, they are in bfloat16 on the model's device, `groups` is the input of each row, and
+        `positions` is the copy, with 0 for the unperturbed input.
 
     Raises:
         Problem: Data or labels are missing, or the inputs cannot be perturbed.
@@ -288,8 +296,8 @@ def collect_augmented(
             for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
                 if batch.labels is None:
                     raise Problem(
-                        "data", f"batch {batch.number} has no labels, and the probe learns from them",
-                        hint="give (inputs, labels), or a loader whose batches are (inputs, labels)",
+                        "data", f"batch {batch.number} has no labels, but the probe needs them",
+                        hint="pass (inputs, labels), or a loader whose batches are (inputs, labels)",
                     )  # fmt: skip
                 sizes.append(batch.rows)
                 if trial is not None and is_image(batch.inputs):
@@ -335,18 +343,19 @@ def _check_features(part: Part, spec: FeatureSpec) -> None:
     if not bool(xp.all(xp.isfinite(values))):
         bad = ~np.isfinite(to_numpy(values)).reshape(part.batch.rows, -1).all(axis=1)
         raise Problem(
-            "features", f"{str(spec)!r} gives NaN or infinite values", row=int(part.batch.numbers[int(np.argmax(bad))]),
-            hint="check this input, name another module as features, or run the model in single precision",
+            "features", f"{str(spec)!r} has NaN or infinite values", row=int(part.batch.numbers[int(np.argmax(bad))]),
+            hint="check this input, choose another module, or run the model in single precision",
         )  # fmt: skip
 
 
 class Columns:
-    """Named columns of rows that grow batch by batch.
+    """Named arrays that grow batch by batch.
 
     Args:
-        store: The device of torch columns; None to keep their own.
-        inputs: The number of inputs, to allocate buffers once if each has the same number of rows.
-        half: Store floating-point values in bfloat16, as torch columns.
+        store: The device of torch tensors; None to leave them on their own devices.
+        inputs: The number of inputs, if known. Buffers are then allocated once if all inputs have the same number of
+            rows.
+        half: Store floating-point values as bfloat16 tensors.
     """
 
     def __init__(self, store: Any, inputs: int | None, half: bool) -> None:
@@ -356,7 +365,7 @@ class Columns:
         self._bytes = self._seen = 0
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
-        """Append the rows of a batch, or of a part of it, starting at input `first`."""
+        """Append the rows of a batch or of a part of it; the first input of the batch has index `first`."""
         found = {name: self._moved(values) for name, values in rows.arrays().items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
@@ -365,8 +374,8 @@ class Columns:
             expected = (self._inputs or 0) * (len(rows) // max(1, batch.rows))
             self._kept = {name: _Rows(name, expected) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
-            found = f"batch {batch.number}: {name} are in some batches but not in others"
-            raise Problem("data", found, hint="give them in all or in none")
+            found = f"only some of the batches have {name} (found in batch {batch.number})"
+            raise Problem("data", found, hint="provide them in all batches or in none")
         if all(self._is_home(values) for values in found.values()):
             for name, values in found.items():
                 self._kept[name].append(values)
@@ -403,7 +412,7 @@ class Columns:
 
 
 class _Rows:
-    """Rows in one buffer, allocated once if their number is known."""
+    """Rows in one buffer, which is allocated once if the number of rows is known."""
 
     def __init__(self, name: str, expected: int) -> None:
         self._name, self._expected, self._count = name, expected, 0
@@ -415,8 +424,8 @@ class _Rows:
         if self._buffer is None:
             self._buffer = self._empty(xp, max(self._expected, stop), values)
         if tuple(self._buffer.shape[1:]) != tuple(values.shape[1:]):
-            expected = f"{tuple(self._buffer.shape[1:])}, as in the batches before"
-            raise Problem(self._name, f"rows of shape {tuple(values.shape[1:])}", expected=expected)
+            expected = f"rows of shape {tuple(self._buffer.shape[1:])}, as in earlier batches"
+            raise Problem(self._name, f"{tuple(values.shape[1:])}", expected=expected)
         if stop > self._buffer.shape[0]:
             larger = self._empty(xp, max(2 * self._buffer.shape[0], stop), values)
             larger[: self._count] = self._buffer[: self._count]
@@ -425,7 +434,7 @@ class _Rows:
         self._count = stop
 
     def finish(self) -> Array:
-        """Return the rows, trimmed to their number."""
+        """Return the rows without the unused end of the buffer."""
         full = self._buffer.shape[0] == self._count
         return self._buffer if full else namespace(self._buffer).asarray(self._buffer[: self._count], copy=True)
 
@@ -434,16 +443,16 @@ class _Rows:
 
 
 def place(store: Any, values: Array) -> Any:
-    """Return the device on which results are kept: their own if `store` is None, or for NumPy arrays.
+    """Return the device on which `values` are stored: `store`, or their own device if `store` is None.
 
     Raises:
-        Problem: There is no such device, or NumPy arrays are to be kept on another than the CPU.
+        Problem: The device does not exist, or `values` is not a torch tensor and `store` is not the CPU.
     """
     if store is None:
         return compat.device(values)
     if not compat.is_torch_array(values):
         if str(store) != "cpu":
-            raise Problem("store", f"{store!s}", expected="'cpu' or None, as this model returns NumPy arrays")
+            raise Problem("store", f"{store!s}", expected="'cpu' or None, because this model returns NumPy arrays")
         return compat.device(values)
     from qipf.runners.torch import as_device
 

@@ -1,4 +1,4 @@
-"""Find the task of a model from the shape of its output and from the labels."""
+"""Infer the task of a model from the shape of its output and from the labels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qipf.tasks.task import FORMS, Task
 from qipf.tasks.tokens import Tokens
 
 TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Labels, Tokens, Pixels, Numbers)}
-"""All tasks by name."""
+"""All tasks, keyed by name."""
 
 
 def make_task(task: Task | str | Mapping[str, Any]) -> Task:
-    """Return a task from its name or from `Task.noted`; a task is returned unchanged.
+    """Build a task from its name or from the result of `Task.noted`; return a task unchanged.
 
     Raises:
         Problem: The task or option is unknown.
@@ -34,7 +34,7 @@ def make_task(task: Task | str | Mapping[str, Any]) -> Task:
             raise Problem("task", f"{error}") from None
     found = name if isinstance(task, Mapping) else task
     raise Problem(
-        "task", f"{found!r:.80}", expected=f"one of {', '.join(TASKS)}, or qipf.tasks.Pixels(...) and the like"
+        "task", f"{found!r:.80}", expected=f"one of {', '.join(TASKS)}, or a task such as qipf.tasks.Pixels()"
     )
 
 
@@ -42,16 +42,17 @@ def find_task(
     output: tuple[int, ...] | Callable[[], tuple[int, ...]], labels: Array | None,
     task: Task | str | Mapping[str, Any] | None = None,
 ) -> Task:  # fmt: skip
-    """Return the requested task, or the one that fits the output and the labels of the first batch.
+    """Return the requested task, or infer it from the output and the labels of the first batch.
 
     Args:
-        output: The shape of the output, or a function that returns it, called only if the labels are not sufficient.
+        output: The shape of the output, or a function that returns it, called only if the labels do not determine
+            the task.
         labels: The labels of the batch, or None.
         task: A task or its name; None to infer it.
 
     Raises:
-        Problem: The data fits no task, or labels could be classes or targets, as one-hot labels, probabilities, or
-            floating-point labels -1 and 1 could.
+        Problem: The data fits no task, or the labels are ambiguous, for example one-hot vectors, probabilities, or
+            floating-point labels -1 and 1.
     """
     if task is not None:
         return make_task(task)
@@ -62,8 +63,8 @@ def find_task(
         xp = namespace(labels)
         if bool(xp.all(xp.sum(xp.astype(labels, xp.int64), axis=1) == 1)):
             raise Problem(
-                "labels", "exactly one 1 in every row, as in one-hot classes",
-                hint="give labels.argmax(1) for one class per input, or the task labels for several",
+                "labels", "every row has exactly one 1, like one-hot classes",
+                hint="pass labels.argmax(1) for one class per input, or task='labels' for several labels",
             )  # fmt: skip
         return Labels()
     if Numbers.fits(shape, labels):
@@ -74,9 +75,9 @@ def find_task(
         if kind.fits(shape, labels):
             return kind()
     if labels is None:
-        raise Problem("model", f"an output of shape {shape}", hint=FORMS)
+        raise Problem("model", f"no task fits an output of shape {shape}", hint=FORMS)
     sizes = ", ".join(map(str, shape[1:]))
-    raise Problem("labels", f"{kind_of(labels)} for an output (N, {sizes})", hint=FORMS)
+    raise Problem("labels", f"{kind_of(labels)} fits no task for an output (N, {sizes})", hint=FORMS)
 
 
 def _are_targets(labels: Array) -> bool:

@@ -1,4 +1,4 @@
-"""Record the uncertainty of every token while a language model generates it."""
+"""Record the uncertainty of every token while a language model generates text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from qipf.tasks.vocabulary import summarise_logits
 class GenerationWatch:
     """A logits processor for `generate` that records a summary of each token without changing the logits.
 
-    Pass it first: `model.generate(ids, logits_processor=[watch])` in Hugging Face, or call `watch(ids, logits)` once
-    per step in your own loop. Then `watch.tokens(sequences)` returns the generated tokens. Beam search reorders
-    sequences between steps and is not supported.
+    Pass it as the first processor, `model.generate(ids, logits_processor=[watch])` in Hugging Face Transformers, or
+    call `watch(ids, logits)` once per step in your own loop. Then `watch.tokens(sequences)` returns the generated
+    tokens. Beam search is not supported, because it reorders the sequences between steps.
 
     Args:
         top: The number of largest logits to keep per token, at least 2.
@@ -33,18 +33,18 @@ class GenerationWatch:
         self._start = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
-        """Record one step: the ids (N, t) so far and the logits (N, V) of the next token, which are returned."""
+        """Record one step from the ids so far, (N, t), and the logits of the next token, (N, V); return the logits."""
         if scores.ndim != 2 or input_ids.ndim != 2 or len(input_ids) != len(scores):
             raise ValueError(
-                f"expected ids (N, t) and logits (N, V), got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
+                "input_ids, scores: expected shapes (N, t) and (N, V), got "
+                f"{tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         if self._ids is None:
             self._start = input_ids.shape[1]
         elif input_ids.shape[1] != self._ids.shape[1] + 1 or not torch.equal(input_ids[:, :-1], self._ids):
             raise ValueError(
-                f"ids: expected those of the step before and one more token, (N, {self._ids.shape[1] + 1}), got "
-                f"{tuple(input_ids.shape)}; beam search is not supported, and each call of generate "
-                "needs a new GenerationWatch"
+                f"input_ids: expected the previous ids and one new token, (N, {self._ids.shape[1] + 1}), got other ids "
+                f"{tuple(input_ids.shape)}; use a new GenerationWatch for each call of generate, and no beam search"
             )
         else:
             self._chosen.append(self._log_chosen(input_ids[:, -1]))
@@ -57,19 +57,19 @@ class GenerationWatch:
     def tokens(self, sequences: Tensor, *, end: int | None = None) -> Outputs:
         """Return the generated tokens, ordered by step and then by sequence.
 
-        `labels` are the tokens that were generated; with sampling, they may differ from the predicted ones.
+        The `labels` are the generated tokens; if tokens are sampled, they may differ from the predicted tokens.
 
         Args:
-            sequences: (N, T) the result of `generate`: the prompt and the generated tokens.
-            end: The token that ends a sequence; tokens after its first occurrence behind the prompt are left out.
+            sequences: (N, T), the result of `generate`: the prompts and the generated tokens.
+            end: The token that ends a sequence; tokens after its first occurrence in the generated text are omitted.
         """
         if self._ids is None:
             raise RuntimeError("nothing was generated; pass this watch as a logits processor first")
         total = self._start + len(self._steps)
         if sequences.shape != (len(self._ids), total) or not torch.equal(sequences[:, :-1], self._ids):
             raise ValueError(
-                f"sequences: expected shape {(len(self._ids), total)}, the prompts and {len(self._steps)} generated "
-                f"tokens, got {tuple(sequences.shape)} or other tokens"
+                f"sequences: expected the recorded prompts and {len(self._steps)} generated tokens, shape "
+                f"{(len(self._ids), total)}, got other sequences of shape {tuple(sequences.shape)}"
             )
         made = sequences[:, self._start :]
         ended = torch.zeros_like(made, dtype=torch.bool) if end is None else made == end

@@ -15,18 +15,18 @@ from qipf.arrays import Array, check_not_masked, is_traced, namespace, to_numpy,
 from qipf.runners.runner import CORNER, SURE, has_probabilities
 
 PROBABILITIES = (
-    "logits: these look like probabilities; give what enters the softmax or sigmoid, or "
-    "numpy.log(numpy.clip(p, 1e-7, 1)), for one column numpy.log(p / (1 - p))"
+    "logits: the values look like probabilities; pass the input of the softmax or sigmoid, or "
+    "numpy.log(numpy.clip(p, 1e-7, 1)), or numpy.log(p / (1 - p)) for one column"
 )
 Method = Literal["mean", "max", "sum"]
-"""Methods to summarise several numbers."""
+"""Methods of summarising several numbers."""
 
 
 class TokenSummary(NamedTuple):
-    """Summary statistics of the logits of a token, in float32 or wider.
+    """Summary statistics of the logits of each token, in float32 or wider.
 
-    With the logits z, their largest value m, and r, the sum of exp(z_j - m) over all but the predicted token, the
-    probability of the predicted token is 1 / (1 + r).
+    Let z be the logits of a token, m the largest logit, and r the sum of exp(z_j - m) over all entries j of the
+    vocabulary except the predicted one. The probability of the predicted token is then 1 / (1 + r).
     """
 
     predicted: Array
@@ -40,26 +40,27 @@ class TokenSummary(NamedTuple):
     entropy: Array
     """The entropy of the softmax in nats, (M,)."""
     log_label: Array | None
-    """The log probability of the label, (M,)."""
+    """The log probability of the label, (M,), or None without labels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
     """Logits, features and labels of M predictions, as arrays of any supported library.
 
-    A single column of logits belongs to a binary model (the prediction is `logit > 0`) if the labels are integers,
-    booleans or all 0.0 or 1.0. It is a regression if the labels are other floating-point numbers, or absent.
-    Floating-point labels (M, k) belong to a regression with k outputs. Probabilities instead of logits cause a warning.
+    A single column contains the logits of a binary model (which predicts `logit > 0`) if the labels are integers,
+    booleans, or all 0.0 or 1.0. It contains the predictions of a regression if the labels are other floating-point
+    numbers or absent. Floating-point labels (M, k) belong to a regression with k outputs. Probabilities passed as
+    logits trigger a warning.
 
     Attributes:
-        logits: (M, C) values before the softmax, (M, 1) for a binary model, or the predictions of a regression. For
-            tokens (M, 1), the log odds of the predicted token.
-        features: (M, D) penultimate features, or None.
-        labels: (M,) true classes (integers from 0 to C - 1) or tokens, (M,) or (M, C) regression targets (floating
-            point), or None. Labels 0.0 and 1.0 of a binary model are kept as integers.
-        layers: Further features by module name, each (M, D_i).
-        groups: (M,) the index of the input of each row; None if row i is input i.
-        positions: (M,) the position of each row within its input: the index of the label, the position of the logits
+        logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for a regression, the predictions;
+            for tokens, the log odds of the predicted token, (M, 1).
+        features: (M, D), penultimate features, or None.
+        labels: (M,), true classes (integers from 0 to C - 1) or tokens; (M,) or (M, C), floating-point targets of a
+            regression; or None. The labels 0.0 and 1.0 of a binary model are converted to integers.
+        layers: Additional features, each (M, D_i), keyed by module name.
+        groups: (M,), the index of the input to which each row belongs; None if row i belongs to input i.
+        positions: (M,), the position of each row within its input: the index of the label, the position of the logits
             in a text, or y * W + x in an image; None if each input has one row.
         summary: For tokens, summary statistics of the logits.
         task: "classes", "labels", "tokens", "pixels" or "numbers".
@@ -78,7 +79,7 @@ class Outputs:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", dict(self.layers))
-        advice = "convert it first, for instance by numpy.asarray or torch.as_tensor"
+        advice = "convert it first, for example with numpy.asarray or torch.as_tensor"
         for name, values in self.arrays().items():
             check_not_masked(values, name)
             shape = getattr(values, "shape", None)
@@ -86,17 +87,17 @@ class Outputs:
                 raise Problem(name, type(values).__name__, expected="an array", hint=advice)
             dimensions = 1 if name in ("groups", "positions") else 2
             if len(shape) != dimensions and name != "labels" and not name.startswith("summary:"):
-                raise Problem(name, f"shape {tuple(shape)}", expected=f"{dimensions} dimension(s)")
+                raise Problem(name, f"shape {tuple(shape)}", expected=f"a {dimensions}-dimensional array")
             if shape[:1] != self.logits.shape[:1]:
                 rows = shape[0] if shape else "a single number"
-                raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows, one for each row of logits")
+                raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows, one per row of the logits")
             library, device = _library(self.logits), _device(self.logits)
             if _library(values) != library:
-                expected = f"an array of {library}, as logits is"
-                raise Problem(name, f"one of {_library(values)}", expected=expected, hint=advice)
+                expected = f"a {library} array like the logits"
+                raise Problem(name, f"a {_library(values)} array", expected=expected, hint=advice)
             if _device(values) != device:
-                expected = f"{device}, the device of the logits"
-                raise Problem(name, f"{_device(values)}", expected=expected, hint="move it first")
+                expected = f"an array on {device}, the device of the logits"
+                raise Problem(name, f"one on {_device(values)}", expected=expected, hint="move it first")
         if self.logits.shape[1] == 0:
             raise Problem("logits", "no columns", expected="shape (N, C) with C >= 1")
         columns = self.logits.shape[1]
@@ -121,21 +122,21 @@ class Outputs:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], **fields: Any) -> Outputs:
-        """Build outputs from their `arrays` and other fields, without checks."""
+        """Build outputs without checks from the result of `arrays` and other fields."""
         own = {name: values for name, values in arrays.items() if ":" not in name}
         layers, summary = with_prefix(arrays, "layer:"), with_prefix(arrays, "summary:")
         kept = TokenSummary(**{"log_label": None, **summary}) if summary else None
         return cls.unchecked(**own, layers=layers, summary=kept, **fields)
 
     def arrays(self) -> dict[str, Array]:
-        """Return all arrays by name, those of layers and of the summary with the prefix "layer:" or "summary:"."""
+        """Return all arrays by name, with the prefix "layer:" for layers and "summary:" for the token summary."""
         found = {name: getattr(self, name) for name in ("logits", "features", "labels", "groups", "positions")}
         found |= {f"layer:{name}": values for name, values in self.layers.items()}
         found |= {} if self.summary is None else {f"summary:{n}": v for n, v in self.summary._asdict().items()}
         return {name: values for name, values in found.items() if values is not None}
 
     def _map(self, function: Callable[[Array], Array]) -> Outputs:
-        """Return outputs with `function` applied to every array, unchecked."""
+        """Apply a function to every array, and return the result without checks."""
         arrays = {name: function(values) for name, values in self.arrays().items()}
         return Outputs.of_arrays(arrays, task=self.task, inputs=self.inputs)
 
@@ -155,8 +156,8 @@ class Outputs:
             chosen = np.atleast_1d(to_numpy(index))
             chosen = chosen if chosen.size else chosen.astype(np.int64)
             if chosen.ndim != 1 or chosen.dtype.kind not in "biu":
-                expected = "an integer, a slice, a mask or row numbers"
-                raise TypeError(f"expected {expected}, got {chosen.dtype} of shape {chosen.shape}")
+                expected = "an integer, a slice, a mask or row indices"
+                raise TypeError(f"index: expected {expected}, got {chosen.dtype} of shape {chosen.shape}")
         rows = np.arange(len(self))[chosen].copy()  # raises IndexError for rows that do not exist
 
         def take(values: Array) -> Array:
@@ -172,32 +173,32 @@ class Outputs:
 
     @property
     def regression(self) -> bool:
-        """True for a regression: one column and floating-point labels or none, or (N, k) targets."""
+        """True for a regression: one column with floating-point labels or no labels, or targets (M, k)."""
         return (self.task or _task_of(self)) == "numbers"
 
     @property
     def predicted(self) -> Array:
-        """(M,) integer class of the largest logit; for a one-logit model, 1 if the logit is above 0.
+        """The predicted classes or tokens, (M,) integers; for a single logit, 1 if it is positive and 0 otherwise.
 
         Raises:
-            Problem: The outputs are those of a regression.
+            Problem: The outputs belong to a regression.
         """
         if self.regression:
             raise Problem(
-                "outputs", "these are the outputs of a regression, which predicts no class",
-                hint="a binary classifier needs labels of 0 and 1",
+                "outputs", "a regression does not predict classes",
+                hint="for a binary classifier, pass labels of 0 and 1",
             )  # fmt: skip
         return predicted_classes(self.logits) if self.summary is None else self.summary.predicted
 
     @property
     def correct(self) -> Array:
-        """(M,) True if a prediction equals its label.
+        """True for each prediction that equals its label, (M,).
 
         Raises:
             Problem: There are no labels, or they are not classes.
         """
         if self.labels is None:
-            raise Problem("outputs", "there are no labels, so errors are unknown", hint="collect them with labels")
+            raise Problem("outputs", "errors are unknown without labels", hint="collect outputs from labelled data")
         xp = namespace(self.labels)
         predicted = self.predicted
         labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
@@ -208,7 +209,7 @@ class Outputs:
         return self._map(to_numpy)
 
     def to(self, device: Any) -> Outputs:
-        """Move all arrays to a device, in single precision if it does not support double."""
+        """Move all arrays to a device; float64 becomes float32 if the device does not support it."""
 
         def move(values: Array) -> Array:
             xp = namespace(values)
@@ -223,12 +224,12 @@ class Scored:
     """The scores of one batch, in the shape of its predictions: (n,), (n, L), (n, T) or (n, H, W).
 
     Attributes:
-        uncertainty: Higher means less certain; NaN for masked tokens.
+        uncertainty: The uncertainties; higher means less certain, and NaN marks masked tokens.
         predicted: The predictions: classes, 0 or 1, tokens, or numbers.
         labels: The true classes or targets, or None.
-        counted: True if the prediction exists and its label, if any, is not ignored.
+        counted: A mask of the predictions that exist and whose labels, if any, are not ignored.
         numbers: The index of each input in the user's data.
-        outputs: The scored outputs, for classes, labels and numbers.
+        outputs: The scored outputs; None for tokens and pixels.
     """
 
     uncertainty: Array
@@ -243,30 +244,30 @@ class Scored:
 
     @property
     def correct(self) -> Array:
-        """True if a prediction equals its label; valid only if `counted`."""
+        """True for each prediction that equals its label; only valid for counted predictions."""
         if self.labels is None:
-            raise Problem("data", "there are no labels, so errors are unknown", hint="score data with labels")
+            raise Problem("data", "errors are unknown without labels", hint="score labelled data")
         return self.predicted == self.labels
 
     def per_input(self, how: Method = "mean") -> np.ndarray:
-        """Summarise the uncertainty of each input, (n,), over the counted predictions."""
+        """Summarise the uncertainties of the counted predictions of each input, (n,)."""
         counted = to_numpy(self.counted)
         inputs = np.arange(len(self)).reshape(-1, *(1 for _ in counted.shape[1:]))
         return summarise(self.uncertainty, np.where(counted, inputs, -1), len(self), how)
 
 
 def summarise(values: Array, groups: Array, count: int | None = None, how: Method = "mean") -> np.ndarray:
-    """Summarise the values of every group, (count,) in float64; NaN for the mean or the maximum of an empty group.
+    """Summarise the values of each group, (count,) in float64; the mean or maximum of an empty group is NaN.
 
     Args:
         values: One number per prediction, of any shape.
-        groups: The group of each prediction, integers from 0, in the same shape. Negative ones are ignored.
+        groups: The group of each value, an integer array of the same shape. Values in negative groups are ignored.
         count: The number of groups; None for the largest value in `groups` plus one.
         how: "mean", "max" or "sum".
     """
     numbers, index = to_numpy(values).astype(np.float64).ravel(), to_numpy(groups).ravel()
     if numbers.shape != index.shape:
-        raise Problem("groups", f"{index.size}", expected=f"{numbers.size} numbers, one per value")
+        raise Problem("groups", f"{index.size}", expected=f"{numbers.size} integers, one per value")
     if index.dtype.kind not in "iu":
         raise Problem("groups", f"{index.dtype}", expected="integers")
     if how not in ("mean", "max", "sum"):
@@ -275,7 +276,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
     numbers, index = numbers[kept], index[kept].astype(np.int64)
     size = count if count is not None else int(index.max(initial=-1)) + 1
     if index.size and int(index.max()) >= size:
-        raise Problem("groups", f"{int(index.max())}", expected=f"numbers below {size}")
+        raise Problem("groups", f"{int(index.max())}", expected=f"integers below {size}")
     if how == "max":
         result = np.full(size, -np.inf)
         np.maximum.at(result, index, numbers)
@@ -299,10 +300,10 @@ def predicted_classes(logits: Array) -> Array:
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
     """Raise Problem for the first label that is not a class of a model with this number of logits.
 
-    Floating-point labels with one column per logit are targets of a regression.
+    Unless `task` is "classes", floating-point labels with one column per logit are accepted as regression targets.
 
     Args:
-        labels: (N,) or (N, columns) array of any library.
+        labels: (N,) or (N, columns), an array of any library.
         columns: The number of columns of the logits.
         numbers: The index of each row in the user's data; None to count from 0.
         task: "numbers" for targets, "classes" for classes, "" for either.
@@ -311,8 +312,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     if not xp.isdtype(labels.dtype, ("bool", "integral", "real floating")):
         kind = {"U": "strings", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))
         raise Problem(
-            "labels", kind, expected="classes as integers from 0, or targets as floating-point numbers",
-            hint="number the classes in the order of the model's outputs, from 0",
+            "labels", kind, expected="integer classes from 0, or floating-point targets",
+            hint="number the classes from 0, in the order of the model's outputs",
         )  # fmt: skip
     floating = xp.isdtype(labels.dtype, "real floating")
     if len(labels.shape) != 1:
@@ -326,22 +327,22 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     if not bad.any() and (columns == 1 or not floating):
         return
     row = int(np.argmax(bad))
-    expected = f"classes from 0 to {columns - 1}, integers, because there are {columns} logits"
-    hint = "number the classes from 0, and leave out inputs without a class"
+    expected = f"classes from 0 to {columns - 1}, one per logit"
+    hint = "number the classes from 0, and remove inputs without a class"
     if columns == 1:
         expected = "0 or 1 for a one-logit model"
         hint = "number the classes 0 and 1, or pass task='numbers' and floating-point targets for a regression"
     elif floating:
-        hint = f"pass integers; a regression with {columns} outputs has targets (N, {columns})"
+        hint = f"pass integers; a regression with {columns} outputs needs targets (N, {columns})"
     found = f"{values[row]} ({values.dtype})" if floating else f"{values[row]}"
     raise Problem("labels", found, expected=expected, row=row if numbers is None else int(numbers[row]), hint=hint)
 
 
 def check_targets(labels: Array) -> None:
-    """Raise Problem if floating-point labels could be classes, so that a regression must be named as the task.
+    """Raise Problem if floating-point labels could be classes, in which case the user must pass the task.
 
-    They could be if there are only two values, -1 and 1 or any two in at least ten rows, or if every row of several
-    columns sums to 1.
+    Labels are ambiguous if they have only two values (-1 and 1, or any two values in at least ten rows), or if they
+    have several columns and every row sums to 1.
     """
     if 0 in labels.shape or is_traced(labels):
         return
@@ -349,12 +350,12 @@ def check_targets(labels: Array) -> None:
     low, high = values.min(), values.max()
     two = abs(low) == abs(high) == 1 or (low != high and len(values) >= SURE)
     if two and ((values == low) | (values == high)).all():
-        found, way = f"only the values {low:g} and {high:g}", "give 0 and 1 for a binary classifier or several labels"
+        found, way = f"the only values are {low:g} and {high:g}", "pass 0 and 1 for binary labels"
     elif values.ndim == 2 and has_probabilities(values, 1e-3):
-        found, way = "rows that sum to 1", "give labels.argmax(1) if they are smoothed classes"
+        found, way = "every row sums to 1", "pass labels.argmax(1) for smoothed classes"
     else:
         return
-    raise Problem("labels", found, hint=f"{way}; for the targets of a regression pass task='numbers'")
+    raise Problem("labels", found, hint=f"{way}, or task='numbers' for a regression")
 
 
 def as_classes(labels: Array, columns: int) -> Array:
@@ -372,11 +373,12 @@ def zeros_and_ones(labels: Array) -> bool:
 
 
 def look_like_probabilities(logits: Array, binary: bool) -> bool:
-    """Return True if the first rows are non-negative and sum to one; for a single logit, if all values lie in [0, 1].
+    """Return True if the first rows are non-negative and sum to one; for a single column, if all values are in [0, 1].
 
     Args:
         logits: (N, C).
-        binary: True if a single column belongs to a classifier. At least ten logits are needed to rule out chance.
+        binary: True if a single column contains the logits of a classifier. It then needs at least ten rows, to rule
+            out chance.
     """
     rows, columns = logits.shape
     if is_traced(logits) or rows == 0 or (columns == 1 and (not binary or rows < SURE)):
@@ -401,27 +403,25 @@ def _task_of(outputs: Outputs) -> str:
 def _check_columns(labels: Array, columns: int, task: str) -> None:
     """Raise Problem unless multi-dimensional labels are the targets of a multi-output regression."""
     shape = tuple(labels.shape)
-    found = f"{kind_of(labels)} for logits with {columns} column{'s' if columns > 1 else ''}"
+    found = f"got {kind_of(labels)} for logits with {columns} column{'s' if columns > 1 else ''}"
     if len(shape) == 2 and shape[1] == 1:
-        raise Problem("labels", found, hint="give labels[:, 0], one label per input")
+        raise Problem("labels", found, hint="pass labels[:, 0], one label per input")
     if len(shape) == 2 and shape[1] == columns:
         if task != "numbers" and zeros_and_ones(labels):
-            hint = (
-                "if each column is a label of its own, give task='labels'; for one-hot classes, give labels.argmax(1)"
-            )
+            hint = "pass task='labels' if each column is a separate label, or labels.argmax(1) for one-hot classes"
             raise Problem("labels", f"{found}, all 0 or 1", hint=hint)
         if task != "classes" and namespace(labels).isdtype(labels.dtype, "real floating"):
             return
-    raise Problem("labels", found, hint="give one class per row, (N,), or floating-point targets (N, k)")
+    raise Problem("labels", found, hint="pass one class per row, (N,), or floating-point targets (N, k)")
 
 
 def with_prefix(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the values whose names start with a prefix, with the prefix removed."""
+    """Return the values whose names start with a prefix, and remove the prefix from the names."""
     return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
 
 
 def kind_of(labels: Array) -> str:
-    """Describe the type and shape of labels, with "N" for the number of rows."""
+    """Describe the dtype and shape of labels, with "N" for the number of rows."""
     sizes = ", ".join(["N", *map(str, labels.shape[1:])])
     return f"{str(labels.dtype).removeprefix('torch.')} of shape ({sizes}{',' if len(labels.shape) == 1 else ''})"
 

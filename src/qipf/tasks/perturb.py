@@ -1,6 +1,6 @@
 """Perturb inputs without changing their labels, so that a probe learns the effect of distribution shift.
 
-For one prediction per input, or several labels:
+If each input has one prediction or several labels:
 
 | inputs | built-in perturbation |
 |---|---|
@@ -9,22 +9,21 @@ For one prediction per input, or several labels:
 | rows of a table (N, d), floating point | swapped values, missing values or noise, with equal probability |
 | tokens (N, length), integers | swapped tokens, except for padding and the first token of each text |
 
-A random fraction of the values of a table row, up to half, is swapped with other rows or set to the mean of its
-column; noise has up to the standard deviation of its column. Up to half of the tokens of a text are swapped with other
-texts. A swapped value or token comes from the same column of a different row, so that it is plausible. The
-perturbations of images are those of `qipf.tasks.perturbations`; the paper's shifts are not among them. If there are
-several inputs, each input of these forms is perturbed; masks and other arguments are unchanged.
+In a table row, a random fraction of the values, up to half, is replaced by values of random rows or by column means;
+noise has at most the standard deviation of its column. Up to half of the tokens of a text are replaced by tokens of
+random texts. Replacements come from the same column, so that they are plausible. Images are perturbed as described in
+`qipf.tasks.perturbations`, which contains none of the shifts evaluated in the paper. If there are several inputs, each
+input of these forms is perturbed; masks and other arguments are unchanged.
 
-For one prediction per pixel or token, positions must not change:
+If there is one prediction per pixel or token, positions must not change:
 
 | inputs | built-in perturbation |
 |---|---|
 | images (N, c, h, w) | noise, blur, less contrast, pixelation or a tone change, with equal probability |
-| tokens (N, length), integers | up to 30 % of the tokens, never the first, are replaced by others of the batch |
+| tokens (N, length), integers | up to 30 % of the tokens, never the first, are replaced by random tokens of the batch |
 
-A tone change scales the contrast about the mean of the image by 0.5 to 1.5, and shifts the brightness by up to
-40 % of the range of values. Images may be channels-last, and may be integers from 0 to 255. Other inputs have no
-built-in perturbation.
+A tone change scales the contrast by a factor between 0.5 and 1.5 and shifts the brightness by up to 40 % of the range
+of values. Images may be channels-last, and may be integers from 0 to 255. Other inputs have no built-in perturbation.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ from qipf.data.batches import colours_last, describe, is_array
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 
 Perturb = Callable[[Any, torch.Generator], Any]
-"""A function of the inputs of a batch and a generator on their device that returns inputs of the same form."""
+"""A function that takes the inputs of a batch and a generator on their device, and returns inputs of the same form."""
 
 IN_PLACE = ("gaussian-noise", "blur", "contrast", "pixelate")
-"""The perturbations of images that do not move pixels."""
+"""Image perturbations that do not move pixels."""
 MOST_TOKENS = 0.3
 """The maximum fraction of the tokens of a text that are replaced in place."""
 _OTHERS = tuple(name for name in PERTURBATIONS if name != "elastic")
@@ -54,13 +53,13 @@ _MASKS = ("attention_mask", "mask")
 
 
 class Perturber:
-    """Perturb batches of inputs; the value range of images is that of all batches so far.
+    """Perturb batches of inputs; the value range of images is the range over all batches so far.
 
     Args:
-        generator: The generator of the perturbations; inputs are moved to its device and back.
-        own: User functions, which receive the inputs as tensors.
+        generator: The random generator; inputs are moved to its device and back.
+        own: User-defined functions, which receive the inputs as tensors.
         builtin: Use the built-in perturbations.
-        in_place: "pixels" or "tokens" if each has its own label, so that nothing may move; otherwise empty.
+        in_place: "pixels" or "tokens" if each has its own label and must keep its position; otherwise empty.
     """
 
     def __init__(
@@ -72,21 +71,21 @@ class Perturber:
     def ways(self, inputs: Any, draws: int) -> list[Perturb | None]:
         """Return one entry per perturbed copy: a user function, or None for the built-in perturbations.
 
-        The built-in ones give `draws` copies, and each function half as many more. If there are no built-in ones,
-        the functions share `draws` copies. The list is empty if the inputs cannot be perturbed.
+        There are `draws` built-in copies, and each function adds half that number. Without built-in perturbations, the
+        functions share `draws` copies. The list is empty if the inputs cannot be perturbed.
         """
         if self._builtin and self._forms(self._tensors(inputs)):
             return [None] * draws + max(1, draws // 2) * list(self._own)
         return [self._own[number % len(self._own)] for number in range(max(draws, len(self._own)) if self._own else 0)]
 
     def __call__(self, inputs: Any, own: Perturb | None = None) -> Any:
-        """Return a perturbed copy of the inputs of a batch, by a user function or the built-in perturbations.
+        """Return a copy of the inputs of a batch, perturbed by a user function or the built-in perturbations.
 
         Raises:
-            Problem: There is no built-in perturbation for them.
+            Problem: No built-in perturbation exists for these inputs, or the function returned NaN or infinity.
         """
         if own is not None:
-            given = tree_map(copy.deepcopy, self._tensors(inputs, plain=True))  # it may work in place
+            given = tree_map(copy.deepcopy, self._tensors(inputs, plain=True))  # the function may change its inputs
             found = own(given, self._generator)
             floats = [one for one in tree_leaves(found) if isinstance(one, Tensor) and one.is_floating_point()]
             if not all(bool(one.isfinite().all()) for one in floats):
@@ -98,7 +97,7 @@ class Perturber:
         if not changed:
             raise Problem(
                 "data", f"no built-in perturbation for inputs such as {describe(inputs)}",
-                hint="pass perturb_only=, a function of inputs and a generator, or perturb=False",
+                hint="pass a function of inputs and a generator as perturb_only=, or pass perturb=False",
             )  # fmt: skip
         parts |= changed
         whole = parts if isinstance(given, Mapping) else tuple(parts.values()) if _several(given) else parts[0]
@@ -125,7 +124,7 @@ class Perturber:
         if not self._in_place:
             return found
         found = {key: form for key, form in found.items() if form == {"pixels": "images"}.get(self._in_place, "tokens")}
-        return found if len(found) == 1 else {}  # otherwise it is unknown to which one the labels belong
+        return found if len(found) == 1 else {}  # otherwise it is unclear which input the labels belong to
 
     def _images(self, key: Any, images: Tensor) -> Tensor:
         low, high = (float(value) for value in torch.aminmax(images))
@@ -134,7 +133,7 @@ class Perturber:
         return draw_images((images - low) / (high - low), self._generator) * (high - low) + low
 
     def _tensors(self, inputs: Any, plain: bool = False) -> Any:
-        """Return the inputs as tensors; images in floating point and channels-first, unless `plain`."""
+        """Return the inputs as tensors; unless `plain`, images become floating-point and channels-first."""
         if isinstance(inputs, Mapping):
             return {key: self._tensors(part, plain) for key, part in inputs.items()}
         if isinstance(inputs, tuple | list):
@@ -169,7 +168,7 @@ def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
 
 
 def draw_images(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Deform each image with probability 1/2 and then, with probability 1/2, apply a different perturbation."""
+    """Deform each image with probability 1/2, then apply another perturbation to it with probability 1/2."""
     for names in (("elastic",), _OTHERS):
         kinds, intensities = draw_perturbations(len(images), generator, names)
         skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.5
@@ -178,7 +177,7 @@ def draw_images(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb each row of a table by swapped values, missing values or noise."""
+    """Perturb each row of a table with swapped values, missing values or noise."""
     count, device = len(values), values.device
     kinds = torch.randint(3, (count, 1), generator=generator, device=device)
     missing = _some(values, generator)
@@ -191,10 +190,11 @@ def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb each signal (N, c, t) by noise, rescaling, time warping or a dropped segment.
+    """Perturb each signal (N, c, t) with noise, rescaling, time warping or a dropped segment.
 
-    Noise has up to the standard deviation of its channel, each channel is scaled by 0.5 to 1.5, time moves by about a
-    tenth of the signal, and up to half of it is set to the mean of its channel.
+    Noise has at most the standard deviation of its channel. Rescaling multiplies each channel by a factor between 0.5
+    and 1.5. Time warping moves samples by about a tenth of the length or less. A dropped segment is set to the mean of
+    its channel and covers at most half of the signal.
     """
     (count, channels, length), device = signals.shape, signals.device
     kinds = torch.randint(4, (count, 1, 1), generator=generator, device=device)
@@ -218,9 +218,9 @@ def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb each image (N, c, H, W) by one of `IN_PLACE`, or by a tone change.
+    """Perturb each image (N, c, H, W) with one of `IN_PLACE` or a tone change.
 
-    The range of values is that of the batch, and at least [0, 1].
+    The range of values is the range of the batch, extended to include [0, 1].
     """
     low, high = (float(value) for value in torch.aminmax(images))
     low, scale = min(low, 0.0), max(high, 1.0) - min(low, 0.0)
@@ -234,7 +234,7 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace up to `MOST_TOKENS` of each text (N, T), except the first token, by tokens from random positions."""
+    """Replace up to a fraction `MOST_TOKENS` of each text (N, T), except its first token, by random tokens."""
     share = MOST_TOKENS * torch.rand(len(ids), 1, generator=generator)
     chosen = torch.rand(ids.shape, generator=generator) < share
     chosen[:, :1] = False
@@ -243,7 +243,7 @@ def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = None) -> Tensor:
-    """Replace a fraction of each row's values, uniform in [0, 1/2], by values of random rows in the same column.
+    """Replace a fraction of each row's values, uniform in [0, 1/2], by values of random rows from the same column.
 
     Values for which `keep` is True neither change nor replace others.
     """
@@ -271,13 +271,13 @@ def _fixed(tokens: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _mask(parts: Mapping[Any, Any], key: Any) -> Tensor | None:
-    """Return the padding mask, found by its name, or the first other input that looks like one."""
+    """Return the padding mask, identified by its name, or else by its shape and values; None if there is none."""
     named = [parts[name] for name in _MASKS if name in parts]
     return next(iter(named or [part for other, part in parts.items() if _is_mask(parts, other, [key])]), None)
 
 
 def _is_mask(parts: Mapping[Any, Any], key: Any, texts: Sequence[Any]) -> bool:
-    """Return True if an input has the shape of token ids in a different input, and only values 0 and 1."""
+    """Return True if an input contains only 0 and 1 and has the same shape as another input, which holds token ids."""
     part = parts[key]
     if not isinstance(part, Tensor) or all(other == key or part.shape != parts[other].shape for other in texts):
         return False

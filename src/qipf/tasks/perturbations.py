@@ -1,17 +1,17 @@
-"""Reference perturbations of images, separate from the shifts that the study evaluates.
+"""Perturbations of images, separate from the shifts that the study evaluates.
 
-| perturbation | intensity | what it does to `(N, c, h, w)` images with values in [0, 1] |
+| perturbation | intensity | effect on `(N, c, h, w)` images with values in [0, 1] |
 |---|---|---|
 | gaussian-noise | standard deviation | adds independent normal noise |
-| blur | standard deviation as a fraction of the image's shorter side | Gaussian blur; edge pixels are repeated |
+| blur | standard deviation as a fraction of the image's shorter side | blurs the image; edge pixels are repeated |
 | contrast | fraction of the contrast removed, 0 to 1 | pulls every pixel towards the mean of its image |
 | pixelate | fraction of the resolution removed, 0 to 1 | averages over coarse cells |
 | cut-out | side of the square as a fraction of the image's side, 0 to 1 | sets a square at a random position to black |
-| elastic | amplitude of the displacement, 0 to 1, in coordinates from -1 to 1 over the image | bends the image |
+| elastic | amplitude of the displacement, 0 to 1, in coordinates from -1 to 1 over the image | deforms the image |
 
-Intensity 0 changes nothing, and results are clipped to [0, 1]. The displacement of `elastic` is the sum of three
-grids of standard normal numbers with 2x2, 3x3 and 4x4 nodes, each divided by its side and enlarged bicubically to
-the size of the image; pixels from outside the image are black.
+An intensity of 0 changes nothing, and results are clipped to [0, 1]. The displacement of `elastic` is the sum of three
+grids of standard normal numbers, with 2x2, 3x3 and 4x4 nodes. Each grid is divided by its number of nodes per side and
+interpolated bicubically to the size of the image. Pixels from outside the image are black.
 """
 
 from __future__ import annotations
@@ -33,48 +33,48 @@ PERTURBATIONS: dict[str, tuple[float, ...]] = {
     "cut-out": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55),
     "elastic": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
 }
-"""The perturbations with ten intensities each."""
+"""Ten intensities for each perturbation."""
 
 ELASTIC_NODES = (2, 3, 4)
-"""Nodes along each side of the grids that `elastic` sums."""
+"""The number of nodes along each side of the grids that `elastic` adds."""
 
 _UPPER = {name: math.inf if name in ("gaussian-noise", "blur") else 1.0 for name in PERTURBATIONS}
 
 
 def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
-    """Apply one perturbation to all images; shape, dtype and device are kept, values stay in [0, 1].
+    """Apply one perturbation to all images; shape, dtype and device are preserved, and values stay in [0, 1].
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
-        intensity: In the unit of the perturbation; see the table at the top of this module.
+        intensity: The intensity, in the unit given in the table at the top of this module.
         seed: The seed of the noise, the positions of the cut-outs and the displacements.
     """
     if name not in PERTURBATIONS:
-        raise ValueError(f"unknown perturbation {name!r}; choose one of {', '.join(PERTURBATIONS)}")
+        raise ValueError(f"name: unknown perturbation {name!r}; choose one of {', '.join(PERTURBATIONS)}")
     check_images(images)
     if not 0 <= intensity <= _UPPER[name] or not math.isfinite(intensity):
-        raise ValueError(f"{name}: expected an intensity from 0 to {_UPPER[name]}, got {intensity}")
+        raise ValueError(f"intensity: expected a finite number from 0 to {_UPPER[name]} for {name}, got {intensity}")
     kinds = torch.full((len(images),), list(PERTURBATIONS).index(name))
     intensities = torch.full((len(images),), float(intensity), dtype=_wide(images), device=images.device)
     return perturb_batch(images, kinds, intensities, torch.Generator(images.device).manual_seed(seed))
 
 
 def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb every image differently; shape, dtype and device are kept, values stay in [0, 1].
+    """Perturb every image differently; shape, dtype and device are preserved, and values stay in [0, 1].
 
-    Images of one kind are processed together, on their device. Values are clipped, but not
-    checked, because this runs in every step of a training loop.
+    Images with the same perturbation are processed together, on their device. Values are clipped but not checked,
+    because this function runs in every step of a training loop.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         kinds: `(N,)`, indices into `PERTURBATIONS`; -1 leaves an image unchanged.
-        intensities: `(N,)`, one per image, in the unit of its kind; 0 leaves an image unchanged.
+        intensities: `(N,)`, in the unit of each perturbation; 0 leaves an image unchanged.
         generator: The random generator, on the device of the images.
     """
     if kinds.shape != (len(images),) or intensities.shape != (len(images),):
-        found = f"shapes {tuple(kinds.shape)} and {tuple(intensities.shape)}"
-        raise ValueError(f"kinds and intensities: expected one per image, {len(images)}, got {found}")
+        found = f"{tuple(kinds.shape)} and {tuple(intensities.shape)}"
+        raise ValueError(f"kinds, intensities: expected shape ({len(images)},), one entry per image, got {found}")
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
     intensities = intensities.to(images.device, _wide(images))
     kinds = torch.where(intensities == 0, -1, kinds.to(images.device))
@@ -91,11 +91,11 @@ def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator:
 def draw_perturbations(
     count: int, generator: torch.Generator, names: Sequence[str] = tuple(PERTURBATIONS)
 ) -> tuple[Tensor, Tensor]:
-    """Draw kinds and intensities for `perturb_batch`: kinds with equal probability, uniform intensities.
+    """Draw uniformly distributed kinds and intensities for `perturb_batch`.
 
     Args:
         count: The number of images.
-        generator: The random generator; the result is on its device.
+        generator: The random generator; the results are on its device.
         names: The kinds to draw from.
 
     Returns:
@@ -121,25 +121,25 @@ def check_images(images: Tensor) -> None:
         return
     low, high = (float(value) for value in torch.aminmax(images.detach()))
     if low != low or high != high:
-        raise ValueError("images: expected values in [0, 1], got NaN; leave such images out, or repair them")
+        raise ValueError("images: expected values in [0, 1], got NaN; remove or repair such images")
     if low < 0 or high > 1:
-        advice = "divide by 255" if low >= 0 and 2 < high <= 255 else "shift the images before any normalisation"
+        advice = "divide by 255" if low >= 0 and 2 < high <= 255 else "perturb the images before normalising them"
         raise ValueError(f"images: expected values in [0, 1], got {low:.4g} to {high:.4g}; {advice}")
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Blur every image with its own Gaussian, truncated at four standard deviations; edge pixels are repeated.
+    """Blur each image with its own Gaussian, truncated at four standard deviations; edge pixels are repeated.
 
     Args:
         images: `(N, c, h, w)`, floating point.
-        sigma: `(N,)`, standard deviations in pixels; `(1,)` to share one.
+        sigma: `(N,)`, the standard deviation for each image, in pixels; `(1,)` to use one for all images.
     """
     rows, columns = (_blur_matrix(size, sigma).to(images.dtype) for size in images.shape[-2:])
     return rows[:, None] @ images @ columns[:, None].mT
 
 
 def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> Tensor:
-    """Apply one perturbation to all images, with one intensity `(N,)` (float64) and random numbers per image."""
+    """Apply one perturbation to all images, with an intensity `(N,)` (float64) and random numbers for each."""
     height, width = images.shape[-2:]
     amount = strength.to(images.dtype)[:, None, None, None]
     if name == "gaussian-noise":
@@ -160,12 +160,12 @@ def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> T
 
 
 def _wide(values: Tensor) -> torch.dtype:
-    """Return double precision, or single if the device does not support it."""
+    """Return float64, or float32 if the device does not support float64."""
     return getattr(torch, widest_float(values.device))
 
 
 def _drawn(images: Tensor, name: str, generator: torch.Generator) -> Tensor:
-    """Return the random numbers that `_perturbed` needs, from a generator."""
+    """Draw the random numbers that `_perturbed` needs."""
     count = len(images)
     if name == "cut-out":
         return torch.rand(2, count, generator=generator, dtype=_wide(images), device=images.device)
@@ -177,12 +177,12 @@ def _drawn(images: Tensor, name: str, generator: torch.Generator) -> Tensor:
 
 
 def _blur_matrix(size: int, sigma: Tensor) -> Tensor:
-    """Return the weights `(N, size, size)` with which a Gaussian blur mixes the pixels of a line."""
+    """Return the matrices `(N, size, size)` that apply a Gaussian blur to a line of pixels."""
     radius = torch.ceil(4 * sigma)
     widest = max(1, int(radius.max()))
     offsets = torch.arange(-widest, widest + 1, dtype=_wide(sigma), device=sigma.device)
     kernel = torch.exp(-(offsets**2) / (2 * sigma[:, None] ** 2)) * (offsets.abs() <= radius[:, None])
-    # edge pixels are repeated, so border pixels collect all weight beyond them: differences of the running sum
+    # differences of the running sum: a border pixel collects all weight beyond it, because edge pixels are repeated
     running = functional.pad((kernel / kernel.sum(1, keepdim=True)).cumsum(1), (1, 0))
     places = torch.arange(size, device=sigma.device)
     index = (places[None, :] - places[:, None] + widest).clamp(0, 2 * widest + 1)
@@ -193,7 +193,7 @@ def _blur_matrix(size: int, sigma: Tensor) -> Tensor:
 
 
 def _cell_matrix(size: int, removed: Tensor) -> Tensor:
-    """Return the weights `(N, size, size)` that average over the cell of each pixel of a line."""
+    """Return the matrices `(N, size, size)` that replace each pixel of a line by the mean of its cell."""
     cells = torch.round(size * (1 - removed)).clamp_min(1).to(torch.int64)[:, None]
     places = torch.arange(size, device=removed.device)
     cell = (2 * places + 1) * cells // (2 * size)
@@ -203,7 +203,7 @@ def _cell_matrix(size: int, removed: Tensor) -> Tensor:
 
 
 def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
-    """Return (N, size): the pixels of a line that a square covers; `place` in [0, 1) is its relative position."""
+    """Return a mask (N, size) of the pixels that a square covers; `place`, its relative position, is in [0, 1)."""
     length = torch.round(size * side).to(torch.int64)
     start = (place * (size - length + 1)).to(torch.int64)
     offset = torch.arange(size, device=side.device) - start[:, None]

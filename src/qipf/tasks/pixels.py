@@ -1,4 +1,4 @@
-"""One class per pixel: segmentation of whole images or of tiles."""
+"""One class per pixel: segmentation of whole images or tiles."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 IGNORED = (-100, 255)
-"""Default labels of ignored pixels, from torch and Pascal VOC."""
+"""Default labels of ignored pixels, as in torch and Pascal VOC."""
 BLOCK = 2**22
-"""Values scored at once on a CPU: 16 MB in single precision. Other devices use 16 times as much."""
+"""The number of values scored at once on a CPU: 16 MB in single precision. Other devices use 16 times this number."""
 TOLERANCE = 1e-3
-"""Tolerance for rounding errors of logits, in standard deviations of the logits."""
+"""The tolerance for rounding errors of logits, in standard deviations of the logits."""
 
 
 class Tile(NamedTuple):
@@ -38,7 +38,7 @@ class Tile(NamedTuple):
 
     Attributes:
         seen: The rows and columns that the network reads.
-        core: The rows and columns whose logits are kept; each pixel is in the core of one tile.
+        core: The rows and columns whose logits are kept; each pixel is in the core of exactly one tile.
     """
 
     seen: tuple[slice, slice]
@@ -55,18 +55,18 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Pixels(Task):
-    """One class per pixel, from logits (N, C, H, W), and labels (N, H, W).
+    """One class per pixel, from logits (N, C, H, W) and labels (N, H, W).
 
     Args:
-        ignore: One or several labels of pixels to ignore. None for -100, and for 255 unless the model has such a
-            class.
-        per_image: Pixels sampled from each image to fit a scorer; all labelled ones if there are fewer.
-        tile: The maximum height and width of a pass; larger images are cut into tiles of this size, and only
-            the scores and classes of the whole image are kept in memory. None for no tiles.
+        ignore: The label or labels of pixels to ignore; None to ignore -100, and also 255 if it is not a class.
+        per_image: The number of labelled pixels sampled from each image to fit a scorer; all of them if there are
+            fewer.
+        tile: The maximum height and width of the images in a pass. Larger images are cut into tiles of this size, and
+            only the scores and classes of the whole image are kept in memory. None to pass whole images.
         overlap: The number of pixels to discard at the edges of a tile, because the network does not see beyond
-            them. Tiles give the same scores as the whole image if this is at least half of the receptive field, and
-            `tile` and `overlap` are multiples of the factor by which the network reduces the resolution. One tile is
-            compared with a larger one, and a warning reports any difference.
+            them. Tiles have the same scores as the whole image if `overlap` is at least half of the receptive field,
+            and if `tile` and `overlap` are multiples of the factor by which the network reduces the resolution. One
+            tile is compared with a larger tile, and a warning reports any difference.
     """
 
     name: ClassVar[str] = "pixels"
@@ -92,25 +92,25 @@ class Pixels(Task):
         several = isinstance(given, Sequence) and not isinstance(given, str)
         chosen: tuple[Any, ...] = () if given is None else tuple(given) if several else (given,)
         if not all(isinstance(one, Integral) and not isinstance(one, bool) for one in chosen):
-            raise Problem("ignore", f"{given!r}", expected="an integer or several, such as (-100, 255)")
+            raise Problem("ignore", f"{given!r}", expected="one or several integers, such as (-100, 255)")
         object.__setattr__(self, "ignore", None if given is None else [int(one) for one in chosen])
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for (N, C, H, W) with integer labels (N, H, W), or without labels."""
+        """Return True for outputs (N, C, H, W) with integer labels (N, H, W) or without labels."""
         if len(output) != 4 or all(size == 1 for size in output[2:]):
             return False
         integral = labels is None or namespace(labels).isdtype(labels.dtype, ("integral", "bool"))
         return integral and (labels is None or len(labels.shape) == 3)
 
     def left_out(self, classes: int) -> tuple[int, ...]:
-        """Return the labels to ignore; by default those in `IGNORED` that are not classes of the model."""
+        """Return the labels to ignore; by default, those in `IGNORED` that are not classes of the model."""
         if self.ignore is None:
             return tuple(one for one in IGNORED if not 0 <= one < classes)
         return tuple(self.ignore)  # pyright: ignore[reportArgumentType]
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels (N, H, W) as integers on the CPU; those not ignored are classes."""
+        """Return the labels (N, H, W) as integers, after checking that those not ignored are classes."""
         if batch.labels is None:
             return None
         torch = require("torch", extra="torch")
@@ -118,23 +118,23 @@ class Pixels(Task):
         expected = self._shape(batch, output)
         if tuple(given.shape) != expected or given.is_floating_point():
             raise Problem(
-                "labels", kind_of(given), expected=f"integers (N, {expected[1]}, {expected[2]}), one per pixel",
+                "labels", kind_of(given), expected=f"integers of shape (N, {expected[1]}, {expected[2]})",
                 hint="pass labels[:, 0] for masks (N, 1, H, W), or the argmax of one-hot labels over the classes",
             )  # fmt: skip
         labels, some = given.to(torch.int64), self.left_out(classes)
         bad = ((labels < 0) | (labels >= classes)) & self._labelled(labels, classes)
         if bool(bad.any()):
             image, row, column = bad.nonzero()[0].tolist()
-            left = f", or {' or '.join(map(str, some))} for pixels without a label" if some else ""
+            left = f", or {' or '.join(map(str, some))} for unlabelled pixels" if some else ""
             raise Problem(
                 "labels", f"{int(labels[image, row, column])} at row {row}, column {column} of the image",
                 expected=f"classes from 0 to {classes - 1}{left}", row=int(batch.numbers[image]),
-                hint="name the label of unlabelled pixels in Pixels(ignore=...)",
+                hint="pass the label of unlabelled pixels as Pixels(ignore=...)",
             )  # fmt: skip
         if classes == 2 and self.ignore is None and _are_masks(labels):
             raise Problem(
-                "labels", "all labels are 0 or 255, and 255 means unlabelled", row=int(batch.numbers[0]),
-                hint="for masks give labels // 255; otherwise give unlabelled pixels -100, or Pixels(ignore=255)",
+                "labels", "255 marks unlabelled pixels, but all labels are 0 or 255, as", row=int(batch.numbers[0]),
+                hint="for masks, pass labels // 255; otherwise, pass Pixels(ignore=255)",
             )  # fmt: skip
         return labels
 
@@ -180,7 +180,7 @@ class Pixels(Task):
         )
 
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield slices of images and rows, with one row per pixel."""
+        """Yield blocks of image rows, each as an index and outputs with one row per pixel."""
         import torch
 
         count, classes, height, width = part.logits.shape
@@ -208,7 +208,10 @@ class Pixels(Task):
         return self._labelled(labels, max(2, part.logits.shape[1]))
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return one row per image: mean and largest score of its labelled pixels, or of all if none is labelled."""
+        """Return one row per image, with the mean and the largest score of its labelled pixels.
+
+        If no pixel of an image is labelled, all its pixels are used.
+        """
         del scorer
         known, doubt = to_numpy(scored.counted), to_numpy(scored.uncertainty)
         columns = {"row": np.asarray(scored.numbers)}
@@ -251,8 +254,8 @@ class Pixels(Task):
         sizes = {tuple(shape[axis : axis + 2]) for shape in images for axis in ((1,) if colours_last(shape) else (2,))}
         if tile is None and tuple(logits.shape[1:3]) in sizes and tuple(logits.shape[2:]) not in sizes:
             raise Problem(
-                "model", f"{tuple(logits.shape)}, with the classes last", expected="logits (N, C, H, W)",
-                hint="let the model return logits.permute(0, 3, 1, 2)",
+                "model", f"{tuple(logits.shape)} with the classes last", expected="logits (N, C, H, W)",
+                hint="return logits.permute(0, 3, 1, 2) from the model",
             )  # fmt: skip
         if tile is None:
             whole = slice(0, logits.shape[2]), slice(0, logits.shape[3])
@@ -260,13 +263,13 @@ class Pixels(Task):
         seen = tuple(side.stop - side.start for side in tile.seen)
         if tuple(logits.shape[2:]) != seen:
             raise Problem(
-                "tile", f"{tuple(logits.shape[2:])}", expected=f"logits of the size of the images, {seen}",
-                hint="leave tile out, or let the model enlarge its logits",
+                "tile", f"{tuple(logits.shape[2:])}", expected=f"logits with the height and width of the tile, {seen}",
+                hint="omit tile, or resize the logits in the model",
             )  # fmt: skip
         return Part(batch, tile.inside(logits), found.features, tile)
 
     def _checked(self, run: Run, batch: Batch, tile: Tile) -> Part:
-        """Return the part of a tile; warn if its logits depend on pixels outside it, or on its position."""
+        """Return the part of a tile; warn if its logits depend on pixels outside the tile, or on its position."""
         part = self._part(run(cut_batch(batch, tile)), batch, tile)
         height, width = find_images(batch).shape[2:]
         one = batch.first(1)
@@ -276,8 +279,8 @@ class Pixels(Task):
         difference = float((again - part.logits[:1]).abs().max())
         if difference > limit:
             warnings.warn(
-                f"tile: logits change by up to {difference:.2g} if tiles are larger, so scores near their edges are "
-                "approximate; give a larger overlap, and a tile and an overlap that are multiples of the stride",
+                f"tile: logits change by up to {difference:.2g} in larger tiles, so scores near the edges of tiles are "
+                "approximate; use a larger overlap, and make tile and overlap multiples of the stride",
                 stacklevel=6,
             )
         return part
@@ -302,7 +305,7 @@ def _features(part: Part) -> Tensor | None:
         return None
     if len(values.shape) != 4:
         found = f"shape {tuple(values.shape)}"
-        raise Problem("features", found, expected="a map (N, D, h, w)", hint="name another module or tensor")
+        raise Problem("features", found, expected="a map (N, D, h, w)", hint="choose another module or tensor")
     return as_tensor(values)
 
 
@@ -318,7 +321,7 @@ def _are_masks(labels: Tensor) -> bool:
 
 
 def cut(height: int, width: int, tile: int, overlap: int) -> Iterator[Tile]:
-    """Yield the tiles of an image, row by row; the whole image if it fits in one.
+    """Yield the tiles of an image, row by row; the whole image if it fits in one tile.
 
     Tiles begin at multiples of `tile - 2 * overlap`. A pixel in the core of a tile is at least `overlap` pixels away
     from every edge of the tile that is not an edge of the image.
@@ -341,22 +344,22 @@ def _line(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:
 
 
 def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
-    """Return a tile with the same core that starts at the corner of the image and ends `more` pixels later."""
+    """Return a tile with the same core that starts at the corner of the image and extends `more` pixels further."""
     sides = [slice(0, min(size, side.stop + more)) for side, size in zip(tile.seen, (height, width), strict=True)]
     return Tile((sides[0], sides[1]), tile.core)
 
 
 def find_images(batch: Batch) -> Array:
-    """Return the only images (N, c, H, W) among the inputs of a batch.
+    """Return the only input of a batch that contains images (N, c, H, W).
 
     Raises:
-        Problem: There are none, or several.
+        Problem: No input contains images, or several inputs do.
     """
     found = [one for one in (*batch.args, *batch.kwargs.values()) if is_image(one)]
     if len(found) != 1:
         raise Problem(
-            "tile", f"{len(found)}", expected="one input (N, c, H, W) to cut into tiles",
-            hint="leave tile out, or cut the images yourself",
+            "tile", f"{len(found)}", expected="exactly one input (N, c, H, W) to cut into tiles",
+            hint="omit tile, or cut the images yourself",
         )  # fmt: skip
     return found[0]
 

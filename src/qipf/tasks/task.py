@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """The result of one pass, or of one tile of it.
+    """The result of one pass, or of one tile of the images.
 
     Attributes:
         batch: The batch.
         logits: The logits, in the shape that the task expects.
-        features: The features, by the keys of the readings.
+        features: The features, keyed like the readings.
         tile: For pixels, the `Tile` of the logits.
-        chosen: For tokens, those that count; chosen before the pass so that a GPU does not wait.
+        chosen: For tokens, the counted tokens, selected before the pass so that a GPU does not wait.
     """
 
     batch: Batch
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Draw:
-    """The random numbers of one pass over the data."""
+    """Random numbers for one pass over the data."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -65,7 +65,7 @@ class ProbeSettings(NamedTuple):
     """Settings of the recommended probe of a task.
 
     Attributes:
-        copies: Perturbed copies per input; None to use those of the effort.
+        copies: The number of perturbed copies per input; None for the number that the effort sets.
         reading: "best" for the runner's default reading, "head" for the input of the layer that computes the logits.
         half: Store features in bfloat16.
         settings: Settings of `qipf.Probe`.
@@ -82,14 +82,14 @@ class Task(ABC):
     """The definition of one prediction.
 
     Attributes:
-        name: The name in files, plans and arguments.
+        name: The name used in files, plans and arguments.
         noun: The word for one prediction.
-        independent: True if predictions are independent, as guarantees require.
-        judged_by: "errors" if scores are evaluated by error detection, "intervals" for a regression.
+        independent: True if predictions are independent, as statistical guarantees require.
+        judged_by: "errors" if scores are evaluated by how well they detect errors, "intervals" for a regression.
         batch_size: The default number of inputs per batch.
         raw: Read the output itself instead of the input of a final softmax or sigmoid.
         dimensions: The number of dimensions of the output.
-        whole: Read features at every position, instead of one row per input.
+        whole: Read features at every position instead of one row per input.
         probe: Settings of the recommended probe; None for a task without classes.
     """
 
@@ -110,18 +110,18 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Check the labels of a batch and return them in the form that the task uses; None if there are none.
+        """Check the labels of a batch and return them in the form that the task uses; None without labels.
 
         Args:
             batch: The batch.
-            output: The shape of the logits of its first part.
+            output: The shape of the logits of the first part.
 
         Raises:
             Problem: A label is invalid; the message gives the row in the user's data.
         """
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return rows to fit or evaluate a scorer, by default one per input; `groups` are inputs of the batch."""
+        """Return rows for fitting or evaluating a scorer, by default one per input; `groups` index the batch."""
         del draw
         layers = {key.removeprefix("layer:"): v for key, v in part.features.items() if key.startswith("layer:")}
         labels = None if labels is None else namespace(part.logits).asarray(labels)
@@ -138,7 +138,7 @@ class Task(ABC):
         return self
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Run the model on a batch; drop each part before requesting the next one."""
+        """Run the model on a batch and yield its parts; delete each part before requesting the next one."""
         found = run(batch)
         yield Part(batch, self.arranged(found.logits), found.features)
 
@@ -174,7 +174,7 @@ class Task(ABC):
             raise Problem(
                 "logits", f"NaN or infinite values{self._position(part, index[1:])}",
                 row=int(part.batch.numbers[index[0]]),
-                hint="check what the model does with this input, or run it in single precision",
+                hint="check this input, or run the model in single precision",
             )  # fmt: skip
 
     def _position(self, part: Part, index: Sequence[int]) -> str:
@@ -182,20 +182,20 @@ class Task(ABC):
         return ""
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Check collected rows and return them, or `most` random ones in order if the task is `whole`."""
+        """Check collected rows and return them, or `most` random rows in order if the task is `whole`."""
         del numbers
         if most is None or not self.whole or len(outputs) <= most:
             return outputs
         return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
 
     def perturber(self, generator: Any, own: Sequence[Perturb], *, builtin: bool = True) -> Perturber:
-        """Return a perturber of inputs that preserves labels."""
+        """Return a perturber that changes inputs but not their labels."""
         from qipf.tasks.perturb import Perturber
 
         return Perturber(generator, own, builtin=builtin, in_place=self.name if self.whole else "")
 
     def question(self, outputs: Outputs) -> Outputs:
-        """Return the rows to train a head: with their classes, or with the correctness of each prediction."""
+        """Return the rows for training a head, labelled with classes or with the correctness of the predictions."""
         return outputs
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
@@ -209,11 +209,11 @@ class Task(ABC):
         return columns
 
     def noted(self) -> dict[str, Any]:
-        """Return the name and the options, to be saved in a file."""
+        """Return the name and the options, for saving in a file."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
 
-FORMS = "labels are (N,) for (N, C), 0/1 or floats (N, L) for (N, L), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W)"
+FORMS = "pass labels (N,) for outputs (N, C), (N, L) for (N, L), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W)"
 """Supported outputs and their labels, for error messages."""
 
 

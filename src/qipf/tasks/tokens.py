@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 
 
 FEW_IDS = 0.5
-"""The minimum fraction of labels that equal the ids at their positions, unless all do; typos leave it well above."""
+"""The fraction of labels that must equal the ids at their positions for the labels to count as token ids."""
 LOOK = 64
-"""Rows of logits checked for probabilities."""
+"""The number of rows of logits checked for probabilities."""
 MASKED = -1e29
-"""If the largest logit is below this, all tokens were masked with minus infinity."""
-NO_TOKENS = "labels of -100 and attention masks leave tokens out, and a text of one token has no next one to predict"
+"""If the largest logit is below this value, all tokens are masked with minus infinity."""
+NO_TOKENS = "labels of -100 and attention masks exclude tokens, and a text of one token has no next token"
 
 
 class Chosen(NamedTuple):
-    """The tokens of a batch that count."""
+    """The counted tokens of a batch."""
 
     rows: Any
-    """(M,) their indices among the N * T tokens of the batch"""
+    """(M,), their indices among the N * T tokens of the batch."""
     labels: Any
     limits: tuple[int, int]
-    """the smallest and largest label; zeros if there are none"""
+    """The smallest and the largest label; zeros without labels."""
 
 
 @dataclass(frozen=True)
 class Tokens(Task):
-    """One token per position, from logits (N, T, V), as a tensor or as `.logits`.
+    """One token per position, from logits (N, T, V), which the model returns directly or as `.logits`.
 
-    Only summary statistics of the V logits, about 50 bytes per token, and the features are kept. Tokens whose
-    `attention_mask` is 0 are left out.
+    Only the features and summary statistics of the V logits, about 50 bytes per token, are kept. Tokens whose
+    `attention_mask` is 0 are excluded.
 
     Args:
-        shift: True if logits belong to the label of the next position, as for Hugging Face causal models; False if
-            they belong to their own position, as for taggers and masked language models. None means True if the labels
-            are the token ids, and raises an error otherwise.
+        shift: True if the logits at a position predict the label of the next position, as in causal language models of
+            Hugging Face; False if they predict the label of the same position, as in taggers and masked language
+            models. None stands for True if the labels are the token ids, and raises an error otherwise.
         ignore: The label of tokens to ignore.
         top: The number of largest logits to keep per token, at least 2.
     """
@@ -77,16 +77,16 @@ class Tokens(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for (N, T, V) with integer labels (N, T), or without labels."""
+        """Return True for outputs (N, T, V) with integer labels (N, T) or without labels."""
         if len(output) != 3 or output[2] < 2:
             return False
         return labels is None or (len(labels.shape) == 2 and _is_integral(labels))
 
     def resolved(self, batch: Batch) -> Tokens:
-        """Return the task with `shift` set: True if the labels are the token ids, or if there are none.
+        """Return the task, with `shift` set to True if it is None and the labels are the token ids.
 
         Raises:
-            Problem: The labels are not the token ids, or could as well be those of the next position.
+            Problem: The labels are not the token ids, or match the ids of the next positions at least equally well.
         """
         given = batch.labels
         if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
@@ -106,24 +106,24 @@ class Tokens(Task):
                 following = max(following, float(after.mean()) if after.size else 0.0)
         if share < 1 and (share < FEW_IDS or share <= following):
             raise Problem(
-                "shift", f"{share:.0%} of the labels equal the id at their position, {following:.0%} the next id",
-                hint="give the task shift=False if a label is about its own position, True if about the next",
+                "shift", f"{share:.0%} of the labels equal the id at their position, {following:.0%} equal the next id",
+                hint="pass Tokens(shift=True) if logits predict the next label, else shift=False",
             )  # fmt: skip
         return replace(self, shift=True)
 
     @property
     def shifted(self) -> bool:
-        """True if the logits of a position belong to the label of the next one."""
+        """True if the logits at a position predict the label of the next position."""
         return self.shift is not False
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels (N, T) as integers; those not ignored are tokens from 0 to V - 1."""
+        """Return the labels (N, T) as integers, after checking their shape and the shape of the mask."""
         shape = tuple(output[:2])
         mask = None if batch.mask is None else tuple(batch.mask.shape)
         if mask is not None and mask != shape:
             raise Problem(
-                "attention_mask", f"shape {mask}", expected=f"shape {shape}, one number per token",
-                hint="for a model with a decoder, give decoder_input_ids and decoder_attention_mask",
+                "attention_mask", f"{mask}", expected=f"shape {shape}, one number per token",
+                hint="for a model with a decoder, pass decoder_input_ids and decoder_attention_mask",
             )  # fmt: skip
         labels = batch.labels
         if labels is None:
@@ -135,7 +135,7 @@ class Tokens(Task):
         return xp.astype(labels, xp.int64)
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Choose the tokens that count, then run the model on the batch."""
+        """Select the counted tokens, then run the model on the batch."""
         require("torch", extra="torch")
         chosen = self._choose(batch)
         # Keep no reference to the logits, or those of two batches would be in memory.
@@ -150,13 +150,13 @@ class Tokens(Task):
         return as_tensor(logits)
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return the tokens that count."""
+        """Return the counted tokens."""
         del draw
         import torch
 
         logits = part.logits
         chosen = part.chosen or Chosen(torch.arange(logits.shape[0] * logits.shape[1]), None, (0, 0))
-        rows = chosen.rows.to(logits.device)  # with a model on several devices, the logits may be elsewhere
+        rows = chosen.rows.to(logits.device)  # if the model uses several devices, the logits may be on another one
         own = None if chosen.labels is None or labels is None else chosen.labels.to(logits.device)
         if own is not None:
             self._check_range(part, chosen)
@@ -178,7 +178,7 @@ class Tokens(Task):
 
     def counted(self, part: Part, labels: Array | None) -> Array:
         """Return a mask of unmasked tokens whose label is not ignored."""
-        del labels  # chosen before the pass
+        del labels  # the tokens were selected before the pass
         import torch
 
         chosen, shape = part.chosen, part.logits.shape[:2]
@@ -191,7 +191,7 @@ class Tokens(Task):
         return found
 
     def aligned(self, labels: Array | None) -> Array | None:
-        """Align the labels with the logits; the last position is `ignore` if labels are shifted."""
+        """Align the labels with the logits; the last position becomes `ignore` if labels are shifted."""
         if labels is None or not self.shifted:
             return labels
         return _next(as_tensor(labels), self.ignore)
@@ -209,7 +209,7 @@ class Tokens(Task):
             self._raise_not_finite(int(part.batch.numbers[row]), position)
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Return the tokens, or `most` random ones in order.
+        """Return the tokens, or `most` random tokens in order.
 
         Raises:
             Problem: There are no tokens, or the logits of a token are NaN, infinite or all masked.
@@ -218,7 +218,7 @@ class Tokens(Task):
         if not len(outputs) or summary is None or groups is None or positions is None:
             raise Problem(
                 "data", "none", expected="at least one token with a label",
-                hint=f"{NO_TOKENS}; Tokens(shift=False) compares it with its own label",
+                hint=f"{NO_TOKENS} unless the task is Tokens(shift=False)",
             )  # fmt: skip
         bad = ~(summary.log_sum.isfinite() & (summary.top[:, 0] > MASKED))
         if bool(bad.any()):
@@ -229,8 +229,8 @@ class Tokens(Task):
     def question(self, outputs: Outputs) -> Outputs:
         """Return binary outputs for the correctness of each predicted token.
 
-        The logit is the log odds of the predicted token, the label is 1 if it is correct, and the features are the
-        hidden state and five numbers of the summary.
+        The logit is the log odds of the predicted token, the label is 1 if the token is correct, and the features are
+        the hidden state and five summary statistics of the logits.
         """
         import torch
 
@@ -238,7 +238,7 @@ class Tokens(Task):
         if summary is None:
             return outputs
         if outputs.features is None:
-            raise Problem("features", "these tokens have no features", hint="collect them without features=False")
+            raise Problem("features", "the tokens have no features", hint="collect them without features=False")
         top = summary.top
         numbers = [summary.log_rest, summary.entropy, top[:, 0], summary.log_sum, top[:, 0] - top[:, 1]]
         rows = torch.cat([outputs.features, torch.stack(numbers, 1).to(outputs.features)], 1)
@@ -249,7 +249,7 @@ class Tokens(Task):
         )  # fmt: skip
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return one row per counted token; `position` is that of the predicted token."""
+        """Return one row per counted token; `position` is the position of the predicted token."""
         counted = to_numpy(scored.counted)
         texts, positions = np.nonzero(counted)
         columns = {n: values[counted] for n, values in super().columns(scored, scorer).items() if n != "row"}
@@ -266,7 +266,7 @@ class Tokens(Task):
             if hidden.ndim != 3 or hidden.shape[:2] != part.logits.shape[:2]:
                 raise Problem(
                     "features", f"{tuple(hidden.shape)}", expected=f"shape ({count}, {length}, D), one row per token",
-                    hint="name another module",
+                    hint="choose another module",
                 )  # fmt: skip
             hidden = hidden.reshape(-1, hidden.shape[2])[rows].float()
         return Outputs.unchecked(
@@ -275,9 +275,9 @@ class Tokens(Task):
         )  # fmt: skip
 
     def _choose(self, batch: Batch) -> Chosen | None:
-        """Choose the tokens of a batch that count before the model runs, so that a GPU need not wait.
+        """Select the counted tokens of a batch before the model runs, so that a GPU does not wait.
 
-        Inconsistent labels and masks are reported by `check`.
+        `check` reports inconsistent labels and masks.
         """
         import torch
 
@@ -314,19 +314,19 @@ class Tokens(Task):
         position = int(rows[first]) % length + int(self.shifted)
         raise Problem(
             "labels", f"{int(labels[first])} at position {position}",
-            expected=f"tokens from 0 to {words - 1}, as there are {words} logits, or {self.ignore}",
+            expected=f"tokens from 0 to {words - 1}, one per logit, or {self.ignore} to ignore a token",
             row=int(part.batch.numbers[int(rows[first]) // length]),
         )  # fmt: skip
 
     def _raise_not_finite(self, row: int, position: int) -> None:
-        hint = "check what the model does with this text, or run it in single precision"
+        hint = "check this text, or run the model in single precision"
         raise Problem("logits", f"NaN or infinite values at position {position}", row=row, hint=hint)
 
 
 def log_probability(outputs: Outputs, *, normalised: bool = True) -> np.ndarray:
-    """Return the log probability of the labels of each text, (N,), per token if `normalised`; NaN if empty."""
+    """Return the mean log probability of the labels of each text, (N,), or the sum if not `normalised`."""
     if outputs.summary is None or outputs.summary.log_label is None:
-        raise Problem("outputs", "these tokens have no labels", hint="collect them from (ids, ids)")
+        raise Problem("outputs", "the tokens have no labels", hint="collect them from (ids, ids)")
     return summarise(outputs.summary.log_label, outputs.groups, outputs.inputs, "mean" if normalised else "sum")
 
 
@@ -342,7 +342,7 @@ def _warn_of_probabilities(logits: Tensor) -> None:
 
 
 def _next(values: Tensor, last: Any) -> Tensor:
-    """Return the values of the next positions; `last` at the last position."""
+    """Return the value at the next position for each position, and `last` for the last position."""
     moved = values.roll(-1, 1)
     moved[:, -1:] = last
     return moved

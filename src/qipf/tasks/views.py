@@ -1,6 +1,7 @@
-"""Views of images, mirrored and translated, over which a score can be averaged.
+"""Mirrored and translated views of images, over which a score can be averaged.
 
-A view is kept only if the network is as accurate on it as on the original images: digits must not be mirrored.
+A view is kept only if the network is about as accurate on it as on the original images. Digits, for example, must not
+be mirrored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
 
 FAR = "far"
-"""Not a view: a flag that images may be moved by several pixels while a twin is trained."""
+"""A flag rather than a view: images may be moved by several pixels while a twin is trained."""
 MOVES = {
     "mirror": (True, 0, 0),
     "right": (False, 0, 1),
@@ -28,11 +29,11 @@ MOVES = {
     "up": (False, -1, 0),
     FAR: (False, 2, 2),
 }
-"""Views in order: mirrored or not, and the number of steps down and to the right."""
+"""The views in order of use: whether they are mirrored, and their numbers of steps down and to the right."""
 STEP = 16
-"""A step as a fraction of the height or width, at least one pixel; edge pixels are repeated."""
+"""A step is the height or width divided by this number, at least one pixel; edge pixels are repeated."""
 COST = 0.01
-"""The maximum loss of accuracy for a view."""
+"""The maximum loss of accuracy for which a view is kept."""
 TRIED = 2000
 """The approximate number of inputs on which a view is tested."""
 
@@ -53,7 +54,7 @@ class View(NamedTuple):
 
 
 def viewed(inputs: Any, name: str) -> Any:
-    """Replace every image in the inputs, (N, c, h, w) or (N, h, w, c), by a view."""
+    """Replace all images in the inputs, (N, c, h, w) or (N, h, w, c), by a view of them."""
     if isinstance(inputs, Mapping):
         return {key: viewed(part, name) for key, part in inputs.items()}
     if isinstance(inputs, tuple | list):
@@ -84,12 +85,12 @@ def moved(images: Array, name: str) -> Array:
 
 
 def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
-    """Return a run that also reads views.
+    """Return a function that runs one pass and also reads views.
 
     Args:
         run: A function that runs one pass.
         task: The task.
-        views: The view layers by feature key; other layers have the key "layer:name".
+        views: The layers to read in views, by feature key; the other features have keys "layer:...".
 
     Raises:
         Problem: The task does not support views.
@@ -97,7 +98,7 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
     if not views:
         return run
     if task.name != "classes":
-        raise Problem("views", f"not supported for {task.name}", hint="leave views out")
+        raise Problem("views", f"not supported for {task.name}", hint="omit views")
 
     def every(batch: Batch) -> Pass:
         found = run(batch)
@@ -114,12 +115,12 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
 
 
 class ViewTrial:
-    """Find the views that do not reduce accuracy, on a part of the data.
+    """Find the views that do not reduce accuracy, using a sample of the data.
 
     Args:
         task: The task.
         rows: The total number of inputs, if known.
-        seed: The seed of the choice of inputs.
+        seed: The seed of the sample.
     """
 
     def __init__(self, task: Task, rows: int | None, seed: int) -> None:
@@ -145,6 +146,6 @@ class ViewTrial:
         self._count += len(rows)
 
     def kept(self) -> list[str]:
-        """Return the names of the views that do not reduce accuracy."""
+        """Return the names of the views that reduce accuracy by at most `COST`."""
         least = self._right[""] - COST * self._count
         return [name for name in MOVES if self._count and self._share and self._right[name] >= least]

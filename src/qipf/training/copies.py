@@ -1,4 +1,4 @@
-"""Train a copy of the second half of a network on clean and perturbed inputs without changing the network."""
+"""Train a copy of the second half of a network on clean and perturbed inputs; the network itself is not changed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from qipf.tasks.views import FAR, STEP, is_image
 from qipf.training.loop import PADDING, Split, crop, negative_log_likelihood, seeded
 
 PART = 2**26
-"""Bytes of inputs perturbed at a time."""
+"""The number of bytes of inputs perturbed at a time."""
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
-    """Return inputs with checked labels as one batch, and the number of logits.
+    """Read the inputs and check their labels; return them as one batch, and the number of logits.
 
     Args:
         start: The model and the data.
         size: The maximum number of inputs.
-        memory: Their maximum size in bytes; larger data is sampled at random, or truncated for a loader.
+        memory: The maximum size of the inputs in bytes. Larger data is sampled at random; loaders are truncated.
         seed: The seed of the sample.
         progress: Show a progress bar.
     """
@@ -48,7 +48,7 @@ def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, prog
     for batch in track(start.runner.batches(source), "reading the inputs", total=source.count, show=progress):
         labels = start.task.check(batch, (batch.rows, *(shape[1:] or (1,))))
         if labels is None:
-            raise Problem("data", f"batch {batch.number} has no labels", hint="give (inputs, labels)")
+            raise Problem("data", f"batch {batch.number} has no labels", hint="pass (inputs, labels)")
         batches.append(batch._replace(labels=labels))
     return joined(batches), 1 if len(shape) == 1 else shape[1]
 
@@ -59,7 +59,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
     try:
         args, kwargs = tree_map(_joined, *((batch.args, dict(batch.kwargs)) for batch in batches))
     except (RuntimeError, ValueError):
-        raise Problem("data", "inputs of different shapes", expected="inputs of one shape for a twin") from None
+        raise Problem("data", "different shapes", expected="inputs of the same shape for a twin") from None
     labels: Any = [batch.labels for batch in batches]
     labels = None if labels[0] is None else namespace(labels[0]).concat(labels)
     return Batch(args, kwargs, labels, None, rows, 0, range(rows))
@@ -70,17 +70,18 @@ def _joined(*parts: Any) -> Any:
 
 
 class CopyLearner(nn.Module):
-    """Map input indices to the logits of a copy: i is input i, and N + i a perturbed copy of it.
+    """Map input indices to the logits of the copy: index i is input i, and N + i is a perturbed version of input i.
 
-    All inputs are perturbed again at the start of every epoch, in large chunks, because many small ones would keep a
-    GPU waiting. The network is run only up to the split.
+    All inputs are perturbed again at the start of every epoch, in large chunks, because a GPU would have to wait for
+    many small chunks. The network is run only up to the split.
 
     Args:
         network: The network, which is not a submodule.
-        half: The copy.
+        half: The copy of the network's second half.
         data: N inputs.
         change: The function that perturbs inputs.
-        generator: The generator of `change`, seeded every epoch from the global generator, which checkpoints save.
+        generator: The generator of `change`. It is seeded in every epoch from the global generator, whose state is
+            saved in checkpoints.
         views: Views that preserve the class: "mirror" mirrors half of the images, and "far" moves them.
     """
 
@@ -114,7 +115,7 @@ class CopyLearner(nn.Module):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Return a context in which this module can be called and the network is preserved."""
+        """Return a context manager in which this module can be called and the network is not changed."""
         with untouched(self._network[0], eager=True), self._recorder.attached(), watching([self.copy.start], _stop):
             yield
 
@@ -161,7 +162,7 @@ class CopyLearner(nn.Module):
 
 
 class _Reached(Exception):
-    """The network has passed the split."""
+    """Raised to end a pass of the network at the split."""
 
 
 def _stop(*_: Any) -> None:

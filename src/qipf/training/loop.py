@@ -26,11 +26,11 @@ from qipf.training.state import data_checksum, load_state, save_state
 Loss = Callable[[Tensor, Tensor], Tensor]
 Augment = Literal["none", "crop", "crop-flip"]
 PADDING = 4
-"""Padding in pixels for random crops."""
+"""The padding for random crops, in pixels."""
 MOMENTUM = 0.9
 """The momentum of SGD."""
 Step = Callable[[Tensor, Tensor], None]
-_WARM_UP = 3  # steps before the recording, in which libraries and optimiser initialise
+_WARM_UP = 3  # ordinary steps before the recording, which initialise libraries and the optimiser
 
 
 class Split(NamedTuple):
@@ -70,7 +70,7 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
     ):
         raise TypeError(
             f"{name}: expected a Split, a pair (inputs, targets) of arrays or a TensorDataset of both, got "
-            f"{describe(parts)}; stack the examples of a loader first"
+            f"{describe(parts)}; concatenate the batches of a loader first"
         )
     inputs, targets = (_as_torch(part) for part in parts)
     if len(inputs) != len(targets):
@@ -93,7 +93,7 @@ class EpochReport:
     """The argument of `on_epoch`."""
 
     epoch: int
-    """The number of epochs done, starting at 1."""
+    """The number of completed epochs, starting at 1."""
     loss: float
     """The mean training loss of the epoch."""
     accuracy: float | None
@@ -124,28 +124,28 @@ def train(
 ) -> nn.Module:
     """Train `net` in place and return it, in eval mode.
 
-    On the CPU, the result is a bit-exact function of the initial weights, the data and the arguments. On CUDA the
-    network runs in bfloat16 autocast with channels-last images. The global random generators are not changed.
+    On the CPU, the result is a bit-exact function of the initial weights, the data and the arguments. On CUDA, the
+    network runs in bfloat16 autocast with channels-last images. The global random generators are restored.
 
     Args:
         net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
         split: The training data, a Split or anything that `qipf.training.loop.as_split` accepts; it is copied to the
             device once.
-        epochs: Number of epochs.
-        batch_size: Number of inputs per step; the last step of an epoch may have fewer.
+        epochs: The number of epochs.
+        batch_size: The number of inputs per step; the last step of an epoch may have fewer.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
         weight_decay: Decoupled for Adam (AdamW), an L2 penalty for SGD. It applies to parameters with two or more axes
-            (not on biases and norms), except for those listed in the attribute `undecayed` of a module.
+            (not to biases and normalisation layers), except for those listed in the attribute `undecayed` of a module.
         optimizer: Adam, or SGD with momentum 0.9.
-        schedule: See `one_cycle`.
+        schedule: The schedule of the learning rate; see `one_cycle`.
         augment: Random crops by up to 4 pixels, with or without random horizontal flips.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
-        seed: Seed of the order of the data, the augmentation and dropout.
-        device: The device to train on, on which the network remains; None for its own.
-        checkpoint: A file written after every epoch. If it exists, training resumes from it and gives the same weights
-            as an uninterrupted run; the file of a finished run only restores its weights. Callbacks are called
+        seed: The seed of the order of the data, the augmentation and dropout.
+        device: The device to train on, to which the network is moved; None for the network's device.
+        checkpoint: A file written after every epoch. If it exists, training resumes from it and produces the same
+            weights as an uninterrupted run; if the run is complete, its weights are restored. Callbacks are called
             only for the remaining steps.
-        identity: Other values that the run depends on; a checkpoint with different ones is rejected.
+        identity: A description of anything else that the run depends on; a checkpoint of another identity is rejected.
         on_step: Called as `on_step(steps done, net)` after every step.
         on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
         cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network
@@ -212,7 +212,7 @@ def train(
             mean_loss, share = tally.read()
             if not math.isfinite(mean_loss):
                 raise ValueError(
-                    f"the loss is {mean_loss} in epoch {epoch + 1}; try a learning rate below {learning_rate}"
+                    f"learning_rate: the loss is {mean_loss} in epoch {epoch + 1}; try less than {learning_rate}"
                 )
             if path is not None:
                 save_state(path, net, descent, generator, epoch=epoch + 1, settings=settings, device=target)
@@ -227,7 +227,7 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
     """Return the accuracy on `split`; the mode of the network is restored."""
     split = as_split(split, "split")
     if split.targets.is_floating_point():
-        raise ValueError("accuracy: expected integer classes as targets, got floats (regression has no accuracy)")
+        raise ValueError("split: expected integer classes as targets, got floating-point targets of a regression")
     device, training = device_of(net), net.training
     net.eval()
     right = 0
@@ -243,7 +243,7 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
 def minibatches(
     inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the data once in random order; the generator is on the CPU, so the order is the same on every device."""
+    """Yield the data once in random order; the generator is on the CPU, so the order is the same on all devices."""
     order = torch.randperm(len(inputs), generator=generator)
     places = torch.randint(0, 2 * PADDING + 1, (len(inputs), 2), generator=generator)
     flips = torch.rand(len(inputs), generator=generator) < 0.5
@@ -276,12 +276,13 @@ def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
 
 
 class GraphedStep:
-    """Run `step(inputs, targets)`; after a few ordinary steps, replay a recording of one as a CUDA graph.
+    """Run `step(inputs, targets)`; after a few ordinary steps, record one as a CUDA graph and replay it.
 
-    Small networks are limited by kernel launches. Seconds per epoch on an H200 with ordinary and with recorded
-    steps (results/recorded-steps.json): LeNet 1.25 and 0.17, VGG-3 1.02 and 0.35, ResNet-18 1.66 and 1.00.
+    The speed of small networks is limited by kernel launches. On an H200, recorded steps reduce the time per epoch from
+    1.25 s to 0.17 s for LeNet, from 1.02 s to 0.35 s for VGG-3, and from 1.66 s to 1.00 s for ResNet-18
+    (results/recorded-steps.json).
 
-    The step is recorded for the shape of the first batch. Batches of other shapes, such as the last one of an epoch,
+    The step is recorded for the shape of the first batch. Batches of other shapes, such as the last batch of an epoch,
     run as ordinary steps. Python control flow in a step is evaluated only during the recording.
     """
 
@@ -357,7 +358,7 @@ class _Tally:
 def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded: bool) -> torch.optim.Optimizer:
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trained:
-        raise ValueError("net: expected parameters to train, found none that requires a gradient")
+        raise ValueError("net: expected trainable parameters, got none that requires a gradient")
     named = {id(m.get_parameter(own)) for m in net.modules() for own in getattr(m, "undecayed", ())}
     spared = [p for p in trained if p.ndim <= 1 or id(p) in named]
     decayed = [p for p in trained if p.ndim > 1 and id(p) not in named]
@@ -384,7 +385,7 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Seed the global generators, which dropout uses, and restore them afterwards.
 
-    Other threads that seed will wait, and those that read a model do not touch the generators.
+    Meanwhile, other threads that enter this context wait; threads that read a model do not touch the generators.
     """
     cuda = device.type == "cuda"
     with seeding(), torch.random.fork_rng(devices=[device] if cuda else []):
@@ -399,13 +400,13 @@ def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, aug
     if len(split.inputs) == 0:
         raise ValueError("split: expected at least one example, got none")
     if epochs < 0 or batch_size < 1:
-        raise ValueError(f"expected epochs >= 0 and batch_size >= 1, got {epochs} and {batch_size}")
+        raise ValueError(f"epochs, batch_size: expected epochs >= 0 and batch_size >= 1, got {epochs} and {batch_size}")
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
         raise ValueError(f"learning_rate: expected a positive number, got {learning_rate}")
     if augment not in get_args(Augment):
         raise ValueError(f"augment: expected one of {', '.join(get_args(Augment))}, got {augment!r}")
     if augment != "none" and split.inputs.ndim != 4:
-        raise ValueError(f"augment: needs images (N, c, h, w), got inputs of shape {tuple(split.inputs.shape)}")
+        raise ValueError(f"augment: expected images (N, c, h, w), got inputs of shape {tuple(split.inputs.shape)}")
 
 
 def device_of(net: nn.Module) -> torch.device:
@@ -431,8 +432,8 @@ def _classes(outputs: Tensor) -> Tensor:
 def one_cycle(step: int, steps: int, peak: float) -> float:
     """Return the learning rate of a step: cosine annealing from 4 % of `peak` up to `peak`, then down to 0.1 % of it.
 
-    The peak is reached after a quarter of all steps (Smith and Topin, "Super-convergence",
-    2018). The rate depends only on the step, so a resumed run needs no other state.
+    The peak is reached after a quarter of the steps (Smith and Topin, "Super-convergence", 2018). The rate depends only
+    on the step, so a resumed run needs no other state.
     """
     top = max(1.0, 0.25 * (steps - 1))
     if step < top:

@@ -36,7 +36,7 @@ def save_state(
     settings: dict[str, Any],
     device: torch.device,
 ) -> None:
-    """Write all state that the next epoch depends on (the learning rate depends only on the step)."""
+    """Write the state on which the next epoch depends; the learning rate depends only on the step."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {f"net.{name}": tensor for name, tensor in net.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -73,7 +73,7 @@ def load_state(
     if different:
         raise ValueError(
             f"{path} is the checkpoint of another run ({'; '.join(different)}); "
-            "repeat that run's settings, remove the file, or choose another file"
+            "use the settings of that run, remove the file, or choose another file"
         )
     net.load_state_dict({name.removeprefix("net."): t for name, t in tensors.items() if name.startswith("net.")})
     state: dict[int, dict[str, Tensor]] = {}
@@ -111,9 +111,11 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     try:
         header, tensors = read_safetensors(path, "pt")
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is not a checkpoint, or it is broken ({error}); remove it to start again") from None
+        raise ValueError(f"{path} is broken or not a checkpoint ({error}); remove it to start again") from None
     if header.get("format") != _FORMAT:
-        raise ValueError(f"{path} is not a training checkpoint (format {header.get('format')!r}, not {_FORMAT!r})")
+        raise ValueError(
+            f"{path}: expected a training checkpoint of format {_FORMAT!r}, got format {header.get('format')!r}"
+        )
     if header.keys() != {"format", "epoch", "settings", "sha256"} or header["sha256"] != _checksum(header, tensors):
         raise ValueError(f"{path} is damaged (its checksum does not match its content); remove it to start again")
     return header, tensors
