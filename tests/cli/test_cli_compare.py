@@ -168,7 +168,7 @@ def test_the_page_shows_images_with_wrong_and_doubtful_pixels() -> None:
     words = ["--scorers", "softmax-response", "--quiet", *sets, "-o", "page.html"]
     assert main(["compare", "nets_to_compare:pixels", "data.npz", *words]) == 0
     page = Path("page.html").read_text()
-    assert re.findall("<h3>(.*?)</h3>", page) == ["The data itself", *(f"Shifted: set{i}" for i in range(4))]
+    assert re.findall("<h3>(.*?)</h3>", page) == ["Original data", *(f"Shifted: set{i}" for i in range(4))]
     found = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)">', page)
     shown = [(text, np.asarray(Image.open(io.BytesIO(base64.b64decode(code))), np.int64)) for code, text in found]
     assert len(shown) == 5 * 3 * 2  # however many sets there are

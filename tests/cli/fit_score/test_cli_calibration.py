@@ -31,7 +31,7 @@ def test_calibrated_on_held_out_data_there_is_a_probability(place, net, rng, cou
     assert run(*words) == 0
     outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False).numpy()
     errors = int((~outputs.correct).sum())
-    said = f"probability of error: {method}, from {count} examples of held-out.npz, {errors} of them wrong"
+    said = f"error probability: {method}, from {count} examples of held-out.npz, {errors} of them wrong"
     assert said in capsys.readouterr().err
     assert run("score", "e.qipf", "held-out.npz", "--model", call, "-o", "e.parquet", *common, "--quiet") == 0
     result = pyarrow.parquet.read_table("e.parquet").to_pydict()
