@@ -96,7 +96,7 @@ def test_ctrl_c_ends_in_one_line_and_the_rest_can_follow(engine, quick, tmp_path
     assert not list(store.rglob("*.part"))
     if engine == "serial":
         assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
-        assert capfd.readouterr().out.startswith("11 cells run, 0 kept")
+        assert capfd.readouterr().out.startswith("11 cells run, 0 reused")
         assert open_store(store).failures() == []
 
 

@@ -250,7 +250,7 @@ def test_mistakes_with_numbers_are_named(capsys: pytest.CaptureFixture[str]) -> 
         (["score", "good.qipf", "wide.npz", "--model", net, "-o", "n.csv"], 1, "expected 2 target"),
         ([*fit, "--calibrate", "classes.npz"], 1, "--calibrate: classes.npz does not fit"),
         ([*compare, "wide.npz"], 1, "4) for an output"),
-        ([*compare, "data.npz", "--scorers", "entropy"], 2, "there are one-width"),
+        ([*compare, "data.npz", "--scorers", "entropy"], 2, "available: one-width"),
         ([*compare, "data.npz", "--coverage", "1"], 2, "--coverage"),
         ([*compare, "held.npz"], 1, "held-out examples are too few"),
     ]
@@ -276,7 +276,7 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
     cases = [
         ([*fit, "--calibrate", "held.npz"], 2, "one prediction per example"),
         (["fit", "task_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf"], 2, "it reads all"),
-        (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "read from a model"),
+        (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "need a model"),
         (["score", "lm.qipf", "none.npz", "--model", "task_nets:tokens", "-o", "a.csv"], 1, "labels of -100"),
         (["compare", "task_nets:tokens", "none.npz"], 1, "at least one token with a label"),
         (["fit", "task_nets:labels", "hot.npz", "-o", "h.qipf"], 1, "labels.argmax(1)"),
@@ -308,4 +308,4 @@ def test_another_model_is_noticed_and_large_batches_are_not_made(capsys: pytest.
     assert main([*score, "--model", "small_nets:small"]) == 0
     assert "weights" not in capsys.readouterr().err
     assert main([*score, "--model", "small_nets:other"]) == 1
-    assert "weights are not those" in capsys.readouterr().err
+    assert "different weights" in capsys.readouterr().err

@@ -80,10 +80,12 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
 
     changed = [key for key in data.inputs if key != INPUT + MASK]
     if not data.files and len(changed) != 1:
-        raise InputError(f"--shift: {name} changes one input, and DATA has logits or several; give --shifted files")
+        raise InputError(
+            f"--shift: {name} requires DATA with a single input; use --shifted for logits or several inputs"
+        )
     key = "inputs" if data.files else changed[0]
     if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
-        raise UserError(f"--shift: {name} moves pixels away from their labels; give --shifted files with both moved")
+        raise UserError(f"--shift: {name} would separate pixels from their labels; use --shifted with shifted labels")
     inputs = torch.cat(list(_whole(data, key, kind == "tokens")))
     arrays: dict[str, Any] = dict(data.arrays)
     try:

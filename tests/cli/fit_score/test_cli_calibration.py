@@ -53,7 +53,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
             Image.fromarray(images[0, 0]).save(place / group / name / "0.png")
     for data, held_out, words in (
         ("train.npz", "x.npy", "--calibrate: x.npy has no labels"),
-        ("train", "held-out", "has the class subfolders a, b, and DATA has a, b, c"),
+        ("train", "held-out", "expected the class subfolders a, b, c, as in DATA, got a, b"),
         ("train.npz", "nothing.npz", "--calibrate: there is no file or folder nothing.npz"),
         ("train.npz", "train.npz", "--calibrate: train.npz is DATA itself"),
         ("train.npz", "link.npz", "--calibrate: link.npz is DATA itself"),

@@ -84,12 +84,12 @@ def test_a_shift_raises_the_alarm(place: Path, rng, capsys) -> None:
     assert once("--output", "page.html") == 3
     printed = capsys.readouterr().out
     assert "ALARM" in printed
-    assert "became less sure" in printed
+    assert "predictions are less sure" in printed
     assert "label new examples" in printed
     assert "Alarm: live predictions are less sure" in Path("page.html").read_text()
     Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 1500, scale=9.0))))
     assert once() == 3
-    assert "became surer" in capsys.readouterr().out
+    assert "predictions are surer" in capsys.readouterr().out
 
 
 def test_the_time_axis_shows_time_and_the_dashed_line_has_a_name(place: Path, rng) -> None:
