@@ -37,7 +37,7 @@ def test_a_plan_runs_and_runs_again_for_nothing(quick, tmp_path, capfd):
     store = tmp_path / "store"
     assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
     captured = capfd.readouterr()
-    assert captured.out.startswith(f"11 cells run, 0 kept from before; results in {store}\n")
+    assert captured.out.startswith(f"11 cells run, 0 reused; results in {store}\n")
     assert f"qipf report {store}" in captured.out.splitlines()[-1]
     assert captured.err == ""
     before = (store / "table.csv").read_bytes()
@@ -55,7 +55,7 @@ def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, 
     assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 1
     errors = capfd.readouterr().err
     assert "failed: fit knn digits/small-cnn #0: ValueError: knn: k = 101" in errors
-    assert "skipped because they need a failed one" in errors
+    assert "skipped because they depend on a failed cell" in errors
     assert "entropy" in (store / "table.csv").read_text()
     (failure,) = (store / "failed").iterdir()
     assert "Traceback" in json.loads(failure.read_text())["content"]["traceback"]
@@ -92,11 +92,11 @@ def test_ctrl_c_ends_in_one_line_and_the_rest_can_follow(engine, quick, tmp_path
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors == f"interrupted; finished cells are in {store}, and the same command continues from there\n"
+    assert errors == f"interrupted; finished cells are in {store}; run the same command again to continue\n"
     assert not list(store.rglob("*.part"))
     if engine == "serial":
         assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
-        assert capfd.readouterr().out.startswith("11 cells run, 0 kept")
+        assert capfd.readouterr().out.startswith("11 cells run, 0 reused")
         assert open_store(store).failures() == []
 
 

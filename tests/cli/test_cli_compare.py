@@ -103,7 +103,7 @@ def test_own_and_built_in_shifts(capsys: pytest.CaptureFixture[str]) -> None:
     shifts = ["--shifted", "late=late.npz", "--shift", "missing-values:4", "--shift", "column-drift"]
     told = run(CLASSES, "data.npz", *shifts, "--scorers", "default,softmax-response,knn")
     assert set(told["shifted"]) == {"late", "missing-values 4", "column-drift 3"}
-    assert re.search(r"ahead of softmax-response on \d of 3 sets", told["under_shift"])
+    assert re.search(r"a lower AURC than softmax-response on \d of 3 sets", told["under_shift"])
     assert told["under_shift"] in capsys.readouterr().out
     late, x, y = np.load("late.npz"), *(np.load("data.npz")[key] for key in "xy")
     logits = logits_of("table", late["x"])
@@ -168,7 +168,7 @@ def test_the_page_shows_images_with_wrong_and_doubtful_pixels() -> None:
     words = ["--scorers", "softmax-response", "--quiet", *sets, "-o", "page.html"]
     assert main(["compare", "nets_to_compare:pixels", "data.npz", *words]) == 0
     page = Path("page.html").read_text()
-    assert re.findall("<h3>(.*?)</h3>", page) == ["The data itself", *(f"Shifted: set{i}" for i in range(4))]
+    assert re.findall("<h3>(.*?)</h3>", page) == ["Original data", *(f"Shifted: set{i}" for i in range(4))]
     found = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)">', page)
     shown = [(text, np.asarray(Image.open(io.BytesIO(base64.b64decode(code))), np.int64)) for code, text in found]
     assert len(shown) == 5 * 3 * 2  # however many sets there are
@@ -177,7 +177,7 @@ def test_the_page_shows_images_with_wrong_and_doubtful_pixels() -> None:
     order = live[np.argsort(doubt[live][:, 1:].mean((1, 2)))]  # all labelled pixels are in the sample
     for row, (left, right) in zip(order[[0, 10, 19]], zip(shown[0:6:2], shown[1:6:2], strict=True), strict=True):
         wrong = (logits_of("pixels", x).argmax(1)[row] != y[row]) & (y[row] != 255)
-        assert f"image {row} in grey; its wrong pixels, {wrong.sum() / (y[row] != 255).sum():.1%}" in left[0]
+        assert f"image {row} in grey, with wrong pixels ({wrong.sum() / (y[row] != 255).sum():.1%})" in left[0]
         np.testing.assert_array_equal(left[1][..., 0] > left[1][..., 2] + 50, wrong)
         excess = right[1][..., 0] - right[1][..., 2]  # none in grey
         assert np.corrcoef(excess.ravel(), np.maximum(doubt[row], np.median(doubt)).ravel())[0, 1] > 0.9
@@ -242,7 +242,7 @@ return {
         ([CLASSES, "data.npz", "--shift", "typos:9"], "severity from 1 to 5", 2),
         ([CLASSES, "data.npz", "--shift", "typos:2"], "typos: expected token ids", 1),
         ([CLASSES, "data.npz", "--shift", "rotation:30"], "rotation", 1),
-        ([CLASSES, "data.npz", *2 * ["--shift", "column-drift:2"]], "two shifted sets 'column-drift 2'", 2),
+        ([CLASSES, "data.npz", *2 * ["--shift", "column-drift:2"]], "'column-drift 2' twice", 2),
         ([CLASSES, "data.npz", "-o", "nowhere/a.html"], "--output: there is no folder nowhere", 1),
     ],
 )

@@ -40,7 +40,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "file").write_text("")
     assert main(["demo", "-o", str(tmp_path / "file" / "out")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"qipf: --output: the folder {tmp_path}/file/out cannot be made")
+    assert line.startswith(f"qipf: --output: the folder {tmp_path}/file/out cannot be created")
 
 
 def test_the_paper_runs_on_digits_without_mnist_and_writes_its_tables(

@@ -159,13 +159,13 @@ def test_through_the_command_line(tmp_path, data):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("u,right\n0.5,1\n", "no column 'correct'.*the columns are: u, right.*--correct"),
-        ("label,correct\n1,1\n", "no column of scores; the columns are: label, correct"),
+        ("u,right\n0.5,1\n", "column 'correct'.*got u, right;.*--correct"),
+        ("label,correct\n1,1\n", "column of scores, got label, correct"),
         ("u,correct\n0.5,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 0"),
         ("u,correct\n0.5,1\n0.6,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 1"),
         ("u,correct\n0.5,1\nhigh,0\n0.5,0\n", "column 'u': expected a number, got 'high' in row 1"),
         ("u,correct\nhigh,1\n0.5,0\n", "column 'u': expected a number, got 'high' in row 0"),
-        ("name,correct\na.png,1\nb.png,0\n", "no column of scores; the columns are: name, correct"),
+        ("name,correct\na.png,1\nb.png,0\n", "column of scores, got name, correct"),
         ("u,correct\n", r"bad\.csv has no rows"),
         ("u,correct\n0.5,2\n", "column 'correct': expected 0 or 1, .*got '2' in row 0"),
         ("u,correct\n0.5,1\n,0\n", r"column 'u': uncertainty: 1 of 2 values are NaN or infinite \(rows 1\)"),

@@ -113,8 +113,8 @@ def test_terminal_escapes_are_shown_and_not_obeyed(here, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("no-such-command", "there is no command 'no-such-command'; there are bench,"),
-        ("gallery", "there is no command 'gallery'; there are bench,"),
+        ("no-such-command", "there is no command 'no-such-command'; available: bench,"),
+        ("gallery", "there is no command 'gallery'; available: bench,"),
         ("research paint", "there is no command 'research paint'"),
         ("evaluate", "evaluate: FILE is missing; see qipf evaluate --help"),
         ("evaluate a b", "evaluate: unexpected argument 'b'"),
@@ -202,7 +202,7 @@ def test_logged_errors_and_warnings_are_one_line(monkeypatch, capsys):
         ("bench wrong.toml", "wrong.toml: pairs: missing", 1),
         ("bench includes.toml", "includes.toml: include nowhere: there is no plan 'nowhere'", 1),
         ("evaluate nothing.csv", "there is no file nothing.csv", 1),
-        ("evaluate noise.csv", "no column 'correct'", 1),
+        ("evaluate noise.csv", "expected a column 'correct'", 1),
         ("inspect nothing.qipf", "there is no file nothing.qipf", 1),
         ("inspect noise.csv", "not a file written by qipf", 1),
         ("report nothing", "benchmark store and has none of table.csv", 1),

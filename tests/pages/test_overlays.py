@@ -56,9 +56,9 @@ def test_a_png_holds_the_pixels(tmp_path: Path) -> None:
 def test_mistakes_are_named() -> None:
     cases: list[tuple[Any, str]] = [
         (lambda: overlay(IMAGE, DOUBT[0]), "one map"),
-        (lambda: overlay(IMAGE[:2], DOUBT), r"H, W = \(3, 4\)"),
+        (lambda: overlay(IMAGE[:2], DOUBT), r"\(H, W\) = \(3, 4\)"),
         (lambda: overlay(IMAGE, DOUBT * np.nan), "finite"),
-        (lambda: overlay(IMAGE, DOUBT, low=3, high=1), "in this order"),
+        (lambda: overlay(IMAGE, DOUBT, low=3, high=1), "ascending"),
         (lambda: overlay(IMAGE, DOUBT, strength=2), "strength"),
     ]
     for call, words in cases:

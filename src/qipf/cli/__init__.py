@@ -1,4 +1,4 @@
-"""The command line: one file per command, imported when the command is called."""
+"""The command line: one module per command, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from qipf._common.printing import one_line
 from qipf.cli.arguments import QUIET, rendered
 
 COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "inspect", "paper", "report", "score", "watch")
-"""Commands; each is a function in a module of the same name."""
+"""Commands; each is a function in the module of the same name."""
 RESEARCH = ("gallery", "train")
-"""Commands under `qipf research`, likewise."""
+"""Commands of `qipf research`; each is a function in the module of the same name."""
 EXIT_CODES = (
-    "Every command takes --quiet (no progress bars and summaries) and --debug (the traceback of an error). Exit codes: "
-    "0 done; 1 something failed, such as a missing or damaged file, data that does not fit, or a cell of a benchmark; "
-    "2 the command line is wrong; 3 `qipf watch --once` found an alarm; 130 interrupted (128 plus the number of the "
-    "signal)."
+    "All commands accept --quiet (hide progress bars and summaries) and --debug (show the traceback of an error). Exit "
+    "codes: 0 success; 1 failure, such as a missing or damaged file, unsuitable data, or a failed cell of a benchmark; "
+    "2 invalid command line; 3 an alarm with `qipf watch --once`; 130 interrupted (128 plus the signal number)."
 )
 
 
@@ -39,9 +38,9 @@ def build(listing: bool = False) -> Any:
     """Return the cyclopts application; `listing` imports all commands to list their summaries."""
     cyclopts = require("cyclopts", extra="torch")
     common = {"suppress_keyboard_interrupt": False, "default_parameter": cyclopts.Parameter(negative=())}
-    about = "Find out how far each prediction of a trained neural network can be trusted."
+    about = "Measure how far each prediction of a trained neural network can be trusted."
     app = cyclopts.App(name="qipf", version=version("qipf"), help=about, help_epilogue=EXIT_CODES, **common)
-    research = cyclopts.App(name="research", help="Commands to repeat the research: networks and figures.", **common)
+    research = cyclopts.App(name="research", help="Reproduce the networks and figures of the research.", **common)
     for group, names in ((app, COMMANDS), (research, RESEARCH)):
         for name in names:
             module = f"qipf.cli.{name}"
@@ -52,7 +51,7 @@ def build(listing: bool = False) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line. Errors are one line on standard error, unless --debug requests the traceback."""
+    """Run the command line. Print errors as one line on standard error, or with their traceback under --debug."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, words = "--debug" in given, [word for word in given if word not in ("--debug", "--quiet")]
     token = QUIET.set("--quiet" in given)
@@ -63,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = Stopped.INTERRUPT
             print(
-                "interrupted; nothing half-written is left, and the same command of a benchmark or training continues",
+                "interrupted; no partial files remain; run the same command again to continue a benchmark or training",
                 file=sys.stderr,
             )
         except BrokenPipeError:  # the reader closed the pipe
@@ -97,9 +96,9 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
     if type(error).__module__.startswith("cyclopts"):
         return 2, _wrong_use(error, words)
     if isinstance(error, ModuleNotFoundError):
-        return 1, f"{error}; in a checkout of qipf, pip install -e '.[report]' installs what the commands need"
+        return 1, f"{error}; in a checkout of qipf, install all requirements with pip install -e '.[report]'"
     if isinstance(error, MemoryError):
-        hint = "the data or a file is too large for this machine; a damaged file may only seem so"
+        hint = "the data is too large for this machine, or a file is damaged"
         return 1, f"not enough memory{f' ({error})' if str(error) else ''}: {hint}"
     if isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error):
         return 1, str(error)
@@ -115,7 +114,7 @@ def _wrong_use(error: Any, words: list[str]) -> str:
     command = " ".join(words[: 2 if words[0] == "research" else 1])
     if kind == "UnknownCommandError":
         known = (*COMMANDS, *(f"research {name}" for name in RESEARCH))
-        return f"there is no command {command!r}; there are {', '.join(known)}"
+        return f"there is no command {command!r}; available: {', '.join(known)}"
     if kind == "MissingArgumentError" and argument is not None:
         # cyclopts reports positional arguments under option names
         shown = "/".join(argument.names) if argument.field_info.is_keyword_only else argument.name.lstrip("-").upper()
@@ -129,7 +128,7 @@ def _wrong_use(error: Any, words: list[str]) -> str:
 
 
 class Stopped:
-    """The signal that ended the command, if one did."""
+    """The signal that interrupted the command, if any."""
 
     INTERRUPT = 128 + signal.SIGINT
 
@@ -152,7 +151,7 @@ def session(debug: bool = False) -> Iterator[Stopped]:
     kept = {}
     if threading.current_thread() is threading.main_thread():
         for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):
-            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, which must stay ignored
+            if signal.getsignal(number) is signal.SIG_DFL:  # under nohup, SIGHUP must stay ignored
                 kept[number] = signal.signal(number, stopped)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

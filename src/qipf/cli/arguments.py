@@ -1,4 +1,4 @@
-"""Command-line arguments: their names in errors, and checks shared by several commands."""
+"""Command-line arguments: their names in error messages, and shared checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qipf._common.files import check_parent
 from qipf._common.optional import require
 
 QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
-"""True if --quiet was given: no progress bars and no summaries."""
+"""True with --quiet, which hides progress bars and summaries."""
 FLAGS = {
     "data": "DATA",
     "labels": "DATA, labels",
@@ -53,7 +53,7 @@ def rendered(problem: Problem, **flags: str) -> UserError:
 
 @contextmanager
 def naming(**flags: str) -> Iterator[None]:
-    """Override the flag names of `FLAGS` in problems: `data` may be --calibrate."""
+    """Override the flag names of `FLAGS` in problems, for example `data` with --calibrate."""
     try:
         yield
     except Problem as problem:
@@ -63,7 +63,7 @@ def naming(**flags: str) -> Iterator[None]:
 
 
 def check_output(path: Path | None, *inputs: Path | str | None, endings: Collection[str] = ()) -> None:
-    """Raise UserError if an output has an unknown type, its folder does not exist, or it would overwrite an input.
+    """Raise UserError if an output has an unknown type, would be in a missing folder, or would overwrite an input.
 
     Args:
         path: The value of --output.
@@ -77,11 +77,13 @@ def check_output(path: Path | None, *inputs: Path | str | None, endings: Collect
     check_parent(path, "--output", InputError)
     for other in inputs:
         if other is not None and path.exists() and Path(other).exists() and path.samefile(other):
-            raise UserError(f"--output: {path} is read by this command and would be overwritten; name another file")
+            raise UserError(
+                f"--output: {path} is an input of this command and would be overwritten; choose a different file"
+            )
 
 
 def check_at_least(option: str, value: int | None, least: int) -> None:
-    """Raise UserError if a given number is too small."""
+    """Raise UserError if `value` is less than `least`."""
     if value is not None and value < least:
         raise UserError(f"{option}: expected at least {least}, got {value}")
 
@@ -97,7 +99,7 @@ def usable_device(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         why = first_line(error).rstrip(".")
-        raise UserError(f"--device: {name!r} cannot be used: {why}; name another, such as cpu") from None
+        raise UserError(f"--device: {name!r} cannot be used: {why}; choose a different device, such as cpu") from None
     return name
 
 
@@ -118,14 +120,12 @@ def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
 
 
 def check_settings(flag: str, name: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise UserError if `name`, such as a scorer, does not have all the settings that are given."""
+    """Raise UserError if any of the given settings is not a known setting of `name`, such as a scorer."""
     if unknown := sorted(set(given) - set(known)):
-        raise UserError(
-            f"{flag}: {name} does not take {', '.join(unknown)}; its settings: {', '.join(known) or 'none'}"
-        )
+        raise UserError(f"{flag}: {name} has no setting {', '.join(unknown)}; available: {', '.join(known) or 'none'}")
 
 
 def _integer(text: str) -> int:
     if len(text) > LONGEST_NUMBER:
-        raise UserError(f"--option: a number of {len(text)} digits is too large")
+        raise UserError(f"--option: expected integers of at most {LONGEST_NUMBER} digits, got {len(text)} digits")
     return int(text)

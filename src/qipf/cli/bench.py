@@ -1,4 +1,4 @@
-"""`qipf bench`: run a study, or verify its store."""
+"""`qipf bench`: run a benchmark, or verify its store."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def bench(
     """Measure how well uncertainties detect the errors of a model under distribution shift.
 
     PLAN is the name of a shipped plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-    Finished cells are kept in a folder, the store: if the command is stopped, running it again resumes where it
-    stopped. Only one process can write to a store at a time. A plan with your own model executes its code.
+    Finished cells are stored in a folder, the store. Run the same command again to resume an interrupted benchmark.
+    Only one process can write to a store at a time. A plan with your own model executes the code of the model.
 
     For example:
 
@@ -47,14 +47,14 @@ def bench(
 
     Args:
         plan: The name of a shipped plan, or a TOML file.
-        output: The folder of the results; bench-NAME by default.
+        output: The folder for the results; bench-NAME by default.
         engine: auto, local (processes), serial, or the address of a Dask scheduler (with the store on a shared file
             system).
         data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
         workers: The number of local processes; by default one per core.
         device: cpu or cuda; by default cuda if available.
         times: Measure the time per sample; --no-times leaves this to a later run on an idle machine.
-        verify: Only verify the checksums of the files in the store, and list those that are damaged or missing.
+        verify: Only verify the checksums of the files in the store, and list damaged and missing files.
     """
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))
@@ -81,19 +81,21 @@ def bench(
     except RefusedError as error:
         raise InputError(str(error)) from error
     except KeyboardInterrupt:
-        print(f"interrupted; finished cells are in {store}, and the same command continues from there", file=sys.stderr)
+        print(f"interrupted; finished cells are in {store}; run the same command again to continue", file=sys.stderr)
         return 130
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"{report.done} cells run, {report.reused} kept from before; results in {store}\n")
+    print(f"{report.done} cells run, {report.reused} reused; results in {store}\n")
     print(f"{results_text(store, Console().width)}\n\nReport: qipf report {store} --output report.html")
     if report.complete:
         return 0
     for failure in report.failed:
         print(f"failed: {failure['label']}: {' '.join(failure['error'].split())}", file=sys.stderr)
     if report.skipped:
-        print(f"{len(report.skipped)} cells were skipped because they need a failed one", file=sys.stderr)
-    print(f"tracebacks are in {store / 'failed'}; the same command tries the failed cells again", file=sys.stderr)
+        print(f"{len(report.skipped)} cells were skipped because they depend on a failed cell", file=sys.stderr)
+    print(
+        f"tracebacks are in {store / 'failed'}; run the same command again to retry the failed cells", file=sys.stderr
+    )
     return 1
 
 
@@ -118,6 +120,6 @@ def _verify(path: Path) -> int:
         print(damage)
         count += 1
     cells = len(store.finished())
-    found = f"{count} damaged; run the same plan again to compute them again" if count else "every file is as written"
+    found = f"{count} damaged; run the same plan again to restore them" if count else "all files match their checksums"
     print(f"{path}: {cells} cells, {found}", file=sys.stderr)
     return 1 if count else 0

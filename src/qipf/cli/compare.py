@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 SHOWN = (DEFAULT, compared.BASE, "entropy", "energy", "knn", "weight-qipf")
 """Scores compared by default."""
 SKIPPED = {
-    "probe": "it is fitted by default",
-    "residual-scale": "it is for regressions, whose predictions are not right or wrong",
+    "probe": "it is part of default",
+    "residual-scale": "it is only for regressions",
     "twin": "it is fitted to inputs; use qipf fit --option effort=thorough",
 }
 """Scorers that cannot be compared, with the reason."""
 SCALES = (compared.ONE_WIDTH, *METHODS)
 """Scales compared for a regression."""
 MOST = 10_000
-"""Maximum number of tokens or pixels compared per part."""
+"""The maximum number of tokens or pixels per part of the data."""
 MOST_SETS = 5
-"""The number of sets whose images the page shows."""
+"""The maximum number of sets with images on the page."""
 RESAMPLES = 200
 SEED = 0
 
@@ -66,15 +66,16 @@ def compare(
     output: OptionalOutput = None,
     options: ModelOptions = ModelOptions(),  # noqa: B008
 ) -> None:
-    """Compare scores on a model and labelled data, and recommend one.
+    """Compare scores of a model on labelled data, and recommend one.
 
-    The scores are measured on DATA, which must be new to the model: it makes too few errors on training data. Scorers
-    are fitted to the file of --fit, preferably the training data, or to a random half of DATA. They can also be
-    measured on shifted data: your own files, or DATA under built-in shifts. MODEL and the code it names are executed.
+    The scores are measured on DATA, which must be new to the model, because a model makes too few errors on its
+    training data. Scorers are fitted to the file of --fit, preferably the training data, or to a random half of DATA.
+    Scores can also be measured on shifted data: your own files, or DATA under built-in shifts. MODEL and the code it
+    names are executed.
 
-    The recommendation is based on one test at the 5 % level: `default` against the softmax response. Other scores
-    share a correction, because the best of many looks better than it is. For tokens and pixels, 10,000 predictions are
-    drawn at random. For a regression, the intervals of several scales are compared instead of scores.
+    The recommendation is based on one test at the 5 % level: `default` against the softmax response. All other
+    scores share a correction, because the best of many scores looks better than it is. For tokens and pixels, 10,000
+    predictions are drawn at random. For a regression, intervals of several scales are compared instead of scores.
 
     For example:
 
@@ -89,18 +90,18 @@ def compare(
     Args:
         model: The model, as for `qipf fit`.
         data: Data with labels, as for `qipf fit`; or an .npz file with logits, labels and optionally features.
-        fit: Data with labels to fit the scorers to; by default half of DATA.
+        fit: Labelled data to fit the scorers to; by default half of DATA.
         scorers: Names of scorers, separated by commas, or all. By default: default, softmax-response, entropy, energy,
             knn and weight-qipf; for a regression neighbours, head and qipf.
-        shifted: Shifted data with labels as NAME=FILE; may be repeated.
+        shifted: Labelled shifted data as NAME=FILE; may be repeated.
         shift: A built-in shift as NAME or NAME:INTENSITY; may be repeated. Images: rotation, brightness, jpeg, fog,
             ...; tables: missing-values, swapped-values, column-drift; token ids: typos, word-drops. The intensity is a
-            severity from 1 to 5, or that of docs/reference/data.md for the shifts of the paper.
+            severity from 1 to 5; for the shifts of the paper, see docs/reference/data.md.
         coverage: For a regression, the nominal coverage of the intervals.
         task: The kind of prediction, as for `qipf fit`.
-        features: The module whose output scorers read, as for `qipf fit`.
+        features: The module whose output is read by scorers, as for `qipf fit`.
         output: Also write the tables and curves to a page (.html), or the table alone (.csv, .json).
-        options: The options that all commands for models share.
+        options: The options shared by all commands that run a model.
     """
     if not 0 < coverage < 1:
         raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
@@ -123,7 +124,9 @@ def compare(
     for name, intensity in built_in:
         title = f"{name} {intensity:.15g}"
         if title in sets:
-            raise UserError(f"--shift: there are two shifted sets {title!r}; name each once, or rename yours")
+            raise UserError(
+                f"--shift: expected distinct names of shifted sets, got {title!r} twice; remove or rename one"
+            )
         sets[title] = apply_shift(parts[-1], name, intensity, work.task.name, SEED)
     page = output is not None and output.suffix == ".html" and work.task.name == "pixels"
     contest = _Scales(work, parts, str(data), coverage) if numbers else _Scores(work, parts, str(data))
@@ -133,7 +136,10 @@ def compare(
         raise InputError(str(rendered(problem, coverage="--coverage"))) from problem
     show(found)
     if training is None and not QUIET.get():
-        print("The scorers were fitted to half of DATA; --fit TRAIN fits them to the training data.", file=sys.stderr)
+        print(
+            "The scorers were fitted to half of DATA; use --fit TRAIN to fit them to the training data.",
+            file=sys.stderr,
+        )
     for why, names in compared.left_out(found.failed).items():
         print(f"left out: {', '.join(names)} ({printable(why)})", file=sys.stderr)
     if opened.has_inputs and options.weights is None:
@@ -143,29 +149,29 @@ def compare(
 
 
 def _same_task(work: Work, flag: str, data: Data, chosen: Task | None) -> Data:
-    """Bind other data to the inputs of the model; its labels must have the task of DATA."""
+    """Bind other data to the inputs of the model; the labels must have the same task as DATA."""
     with naming(**dict.fromkeys(("data", "labels", "shift"), flag)):
         other, bound = Work.prepare(work.net, data, chosen, work.features, work.batch_size)
     if other.task != work.task:
-        raise InputError(f"{flag}: its labels are {other.task.name}, and those of DATA {work.task.name}")
+        raise InputError(f"{flag}: expected labels of the task {work.task.name}, as in DATA, got {other.task.name}")
     return bound
 
 
 def _parts(data: Data, training: Data | None, numbers: bool) -> list[Data]:
-    """Return the data to fit scorers, for numbers also the data to fit intervals, and the data for evaluation."""
+    """Return the data for fitting scorers, for fitting intervals (only for numbers) and for evaluation."""
     if training is not None and not numbers:
         return [training, data]
     order = np.random.default_rng(SEED).permutation(len(data))
     middle = len(data) // 2
     if min(middle, len(data) - middle) < 2:
-        raise InputError(f"DATA: expected at least four examples, for two parts, got {len(data)}")
+        raise InputError(f"DATA: expected at least four examples, to split them into parts, got {len(data)}")
     cuts = [middle, (middle + len(data)) // 2] if numbers and training is None else [middle]
     halves = [data.take(np.sort(rows)) for rows in np.split(order, cuts)]
     return halves if training is None else [training, *halves]
 
 
 def _wanted(text: str | None, numbers: bool) -> list[str]:
-    """Return the scores or scales that --scorers names; constant width is always one of the scales."""
+    """Return the scores or scales named by --scorers; constant width is always one of the scales."""
     from qipf.scores import SCORERS
 
     ours = sorted(name for name, kind in SCORERS.items() if kind.__module__.startswith("qipf."))
@@ -177,18 +183,18 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
         if name in SKIPPED:
             raise UserError(f"--scorers: {name} cannot be compared: {SKIPPED[name]}")
         if name not in every:
-            what = "the labels in DATA are floating-point numbers, and for intervals " if numbers else ""
-            way = "; if the labels are classes, save them as integers" if numbers else ""
-            raise UserError(f"--scorers: {what}there is no {name!r}; there are {', '.join(every)}{way}")
+            what = " for floating-point labels" if numbers else ""
+            way = "; save class labels as integers" if numbers else ""
+            raise UserError(f"--scorers: there is no {name!r}{what}; available: {', '.join(every)}{way}")
     if not names:
-        raise UserError("--scorers: expected all, or names separated by commas")
+        raise UserError("--scorers: expected all or names separated by commas, got none")
     return list(dict.fromkeys([*([compared.ONE_WIDTH] if numbers else []), *names]))
 
 
 class _Scores:
-    """Fit scores to the first part of DATA, and evaluate them on its last part and on shifted sets.
+    """Fit scores to the first part of DATA, and evaluate them on the last part and on shifted sets.
 
-    Errors about DATA begin with `where`.
+    Errors about DATA start with `where`.
     """
 
     def __init__(self, work: Work, parts: list[Data], where: str) -> None:
@@ -197,12 +203,12 @@ class _Scores:
         self.held_out = between[0] if between else self.live
 
     def result(self, title: str, wanted: list[str], sets: dict[str, Data], page: bool) -> compared.Comparison:
-        """Return the comparison; a page about pixels includes images."""
+        """Return the comparison; `page` adds images."""
         work, data = self.work, self.parts[-1]
         fitted, found, times, failed = self._fitted(wanted)
         rows = self.judged(found, self.live, self.where)
         best = compared.recommended(rows)
-        shifted, drawn = {}, {"The data itself": (data, self.live, found.get(best))}
+        shifted, drawn = {}, {"Original data": (data, self.live, found.get(best))}
         for name, other in sets.items():
             where = f"--shifted: {name}"
             outputs = self.read(other, where)
@@ -215,7 +221,7 @@ class _Scores:
         )
 
     def _fitted(self, wanted: list[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, str]]:
-        """Return what could be fitted, its results on the live data and times, and why the rest could not."""
+        """Return the fitted scorers, their results on the live data, their times, and the reasons for failures."""
         fitted, found, times, failed = {}, {}, {}, {}
         for name in track(wanted, "comparing", total=len(wanted), show=not QUIET.get()):
             try:
@@ -223,10 +229,10 @@ class _Scores:
                 one = self.fit(name)
                 seconds = time.perf_counter() - started
                 outputs = self._for(one, self.parts[-1], self.live, self.where)
-                self.apply(one, outputs)  # moves tables and warms up
+                self.apply(one, outputs)  # transfers tables to the device and warms up
                 started = time.perf_counter()
                 found[name] = self.apply(one, outputs)
-            except Unsupported:  # no scale has intervals
+            except Unsupported:  # applies to every scale
                 raise
             except (ValueError, TypeError, RuntimeError, ImportError) as error:
                 failed[name] = error.message if isinstance(error, Problem) else first_line(error)
@@ -238,7 +244,7 @@ class _Scores:
         return fitted, found, times, failed
 
     def _for(self, one: Any, data: Data, known: Outputs, where: str) -> Outputs:
-        """Return the outputs that a scorer reads: the known ones, unless it reads additional layers."""
+        """Return the outputs that a scorer reads: `known`, unless the scorer reads additional layers."""
         layers = getattr(one, "layers", ())
         return self.read(data, where, layers) if layers else known
 
@@ -261,12 +267,12 @@ class _Scores:
             raise InputError(f"{where}: {error}") from None
 
     def more(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return what the comparison reports of scores or of scales alone."""
+        """Return the parts of the comparison that exist only for scores, or only for scales."""
         right = to_numpy(self.live.correct)
         return {"scores": found, "correct": right, "at_chance": compared.at_chance(self.live)}
 
     def read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
-        """Return the outputs of the model on data whose errors name the set; tokens and pixels are sampled."""
+        """Return the outputs of the model, with `where` in error messages; tokens and pixels are sampled."""
         work = self.work
         with naming(**{name: f"{where}, {name}" for name in ("labels", "logits", "targets")}, data=where):
             rows = None if data.numbers is None else data.numbers.tolist()
@@ -276,14 +282,14 @@ class _Scores:
 
 
 class _Scales(_Scores):
-    """Fit scales to the first part of DATA and intervals to the second, and evaluate them on the last part."""
+    """Fit scales to the first part of the data and intervals to the second, and evaluate them on the last part."""
 
     def __init__(self, work: Work, parts: list[Data], where: str, coverage: float) -> None:
         super().__init__(work, parts, where)
         self.coverage = coverage
 
     def fit(self, name: str) -> tuple[Scorer | None, Intervals]:
-        """Return a scale, None for one width, and its intervals."""
+        """Return a scale (None for one width) and its intervals."""
         intervals = Intervals(self.coverage)
         if name != compared.ONE_WIDTH:
             scorer = ResidualScale(name).fit(self.work.net, self.reference)  # pyright: ignore[reportArgumentType]
@@ -325,7 +331,7 @@ def _about(work: Work, outputs: Outputs) -> str:
 
 
 def _draw(sets: dict[str, tuple[Data, Outputs, Any]], work: Work, scorer: Scorer) -> dict[str, list[Overlay]]:
-    """Return overlays of some images of the first sets, on a common scale; empty without Pillow."""
+    """Return overlays of some images of the first sets, with a common scale; empty without Pillow."""
     from qipf._common.optional import require
     from qipf.pages.overlays import choose_images, colour_scale, draw_overlays
 

@@ -14,7 +14,7 @@ def demo(*, output: Output = Path("out/demo")) -> int:
     """Train a small network on bundled digits, shift its test images, and compare how well scores detect its errors.
 
     Runs the plan `demo` with every method, writes report.html to the output folder, and prints a summary
-    and the ranking of the scores. If it is stopped, running it again resumes.
+    and the ranking of the scores. Run the same command again to resume an interrupted run.
 
     Args:
         output: The folder for the results and the report.
@@ -34,11 +34,13 @@ def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--output: the folder {output} cannot be made ({error.strerror}); give another") from None
+        raise InputError(
+            f"--output: the folder {output} cannot be created ({error.strerror}); choose a different folder"
+        ) from None
     outcome, _ = run_plan(plans.load(plan), output, data=data, quiet=QUIET.get())
     page = output / "report.html"
     write_report(output, page, data=data)
     for failure in outcome.failed:
         print(f"failed: {failure['label']}: {failure['error']}", file=sys.stderr)
-    print(f"{results_text(output, Console().width)}\n\nThe whole story: {page}")
+    print(f"{results_text(output, Console().width)}\n\nFull report: {page}")
     return 0 if outcome.complete else 1

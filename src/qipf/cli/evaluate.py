@@ -27,10 +27,10 @@ NOT_SCORES = {
     "Unnamed: 0", "probability",
 }  # fmt: skip
 MAIN = ("roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "ece_proper", "brier_proper")
-"""Metrics printed by default."""
+"""The metrics printed by default."""
 PAPER = tuple(name for name in METRICS if "paper" in name or "trapezoid" in name)
 LARGE = 100_000
-"""Above this number of rows, resampling needs an explicit --bootstrap."""
+"""The maximum number of rows for resampling without an explicit --bootstrap."""
 
 Results = dict[str, dict[str, Any]]
 
@@ -49,8 +49,8 @@ def evaluate(
     """Measure how well scores detect wrong predictions.
 
     The table has one row per prediction, with one or more scores (higher is less certain) and either a column `correct`
-    (0 or 1) or the columns `label` and `predicted`. The column NAME_probability, or `probability` if there is one
-    score, is the probability of error of the score NAME; ECE and Brier score are computed from it.
+    (0 or 1) or the columns `label` and `predicted`. ECE and Brier score require the error probability of a score NAME
+    in the column NAME_probability, or in `probability` if there is only one score.
 
     For example:
 
@@ -62,11 +62,11 @@ def evaluate(
 
     Args:
         file: A table: .csv with a header line, .parquet, or .npz with arrays of shape (N,).
-        score: A column to evaluate; may be repeated. By default every column of numbers is a score.
+        score: A column to evaluate; may be repeated. By default, every numeric column is evaluated.
         correct: A column of 0 and 1, or LABEL=PREDICTED for the columns of true and predicted classes.
-        bootstrap: Resamples for the 95 % intervals; 0 for none. By default 1000, and 0 for more than 100,000 rows.
+        bootstrap: The number of resamples for the 95 % intervals; by default 1000, or 0 above 100,000 rows.
         all: Print all metrics instead of the six most important ones.
-        paper: Also print the metrics as the paper computes them.
+        paper: Also print the metrics as computed in the paper.
         output: Also write all metrics to a .json or .csv file.
     """
     check_output(output, file, endings=WRITERS)
@@ -74,13 +74,16 @@ def evaluate(
         raise UserError(f"--bootstrap: expected 0 or more resamples, got {bootstrap}")
     columns = read_columns(file)
     if columns and not any(map(len, columns.values())):
-        raise InputError(f"{file} has no rows: expected one for each prediction")
+        raise InputError(f"{file} has no rows; expected one row per prediction")
     flags, used = _flags(columns, correct)
     names = _scores(columns, score, used)
     if bootstrap is None:
         bootstrap = 1000 if len(flags) <= LARGE else 0
         if bootstrap == 0:
-            print(f"{len(flags)} rows: no intervals; --bootstrap 1000 computes them", file=sys.stderr)
+            print(
+                f"no intervals, because there are {len(flags)} rows; use --bootstrap 1000 to compute them",
+                file=sys.stderr,
+            )
     results: Results = {}
     for name in names:
         chances = columns.get(f"{name}_probability", columns.get("probability") if len(names) == 1 else None)
@@ -100,7 +103,7 @@ def evaluate(
 
 
 def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
-    """Return the correctness of each prediction, and the columns that it was read from."""
+    """Return the correctness of each prediction, and the columns from which it was read."""
     label, equals, predicted = correct.partition("=")
     used = (label, predicted) if equals else ("label", "predicted")
     if correct != "correct":
@@ -108,8 +111,8 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
     flags = read_correct(columns, "" if equals else correct, *used)
     if flags is None:
         raise InputError(
-            "no column 'correct' (0 or 1), nor both 'label' and 'predicted'; the columns are: "
-            f"{', '.join(columns) or 'none'}. Name yours with --correct NAME or --correct LABEL=PREDICTED"
+            "expected a column 'correct' (0 or 1), or 'label' and 'predicted', got "
+            f"{', '.join(columns) or 'none'}; use --correct NAME or --correct LABEL=PREDICTED"
         )
     for name in (correct,) if correct in columns else used:
         check_values(name, columns[name], missing(columns[name]), "a value")
@@ -119,7 +122,7 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
 def _check_known(option: str, names: Iterable[str], columns: Columns) -> None:
     for name in names:
         if name not in columns:
-            raise UserError(f"{option}: there is no column {name!r}; the columns are: {', '.join(columns) or 'none'}")
+            raise UserError(f"{option}: there is no column {name!r}; available: {', '.join(columns) or 'none'}")
 
 
 def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[str]:
@@ -132,16 +135,16 @@ def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[
     possible = [name for name in columns if name not in NOT_SCORES | used and not name.endswith("_probability")]
     found = [name for name in possible if columns[name].dtype.kind in "iuf"]
     if not found:
-        for name in possible:  # a single word turns a numeric column into strings
+        for name in possible:  # a single non-numeric value turns the column into strings
             bad = _not_numbers(columns[name])
             if not bad.all():
                 check_values(name, columns[name], bad, "a number")
-        raise InputError(f"no column of scores; the columns are: {', '.join(columns)}. Name one with --score")
+        raise InputError(f"expected a numeric column of scores, got {', '.join(columns)}; choose a column with --score")
     return found
 
 
 def _not_numbers(values: np.ndarray) -> np.ndarray:
-    """Return True for every value of a column that is not a number."""
+    """Return True for every value that is not a number."""
     if values.dtype.kind in "buif":
         return np.zeros(values.shape, dtype=bool)
 
@@ -156,7 +159,7 @@ def _not_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def _lines(results: Results, names: list[str]) -> list[list[str]]:
-    """Return a line for each metric with at least one value; an arrow shows which direction is better."""
+    """Return one row per metric with at least one value; an arrow shows the better direction."""
     arrows = {"higher": " ↑", "lower": " ↓", None: ""}
     return [
         [METRICS[name].title + arrows[METRICS[name].better], *(_cell(result, name) for result in results.values())]
@@ -180,8 +183,8 @@ def _notes(results: Results, shown: list[str]) -> list[str]:
         for name in (name for name in shown if name in result["reasons"]):
             by_reason.setdefault(result["reasons"][name], []).append(METRICS[name].title)
         if by_reason.pop(NO_PROBABILITY, None):
-            notes.append(f"{score}: calibration needs a column {score}_probability, the probability of error")
-        notes += [f"{score}: no {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+            notes.append(f"{score}: calibration metrics need error probabilities in the column {score}_probability")
+        notes += [f"{score}: {', '.join(names)} undefined: {reason}" for reason, names in by_reason.items()]
     return notes
 
 

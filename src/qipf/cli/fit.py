@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from qipf.tasks.task import Task
 
 FEW = 5000
-"""Maximum number of examples used to measure the accuracy."""
+"""The maximum number of examples used to measure the accuracy."""
 ENOUGH_TO_WATCH = 10
-"""Minimum number of held-out examples for `qipf watch`."""
+"""The minimum number of held-out examples for `qipf watch`."""
 ENOUGH_TO_CALIBRATE = 100
-"""Minimum number of held-out examples for a useful probability of error."""
+"""The minimum number of held-out examples for useful error probabilities."""
 INSIDE = re.compile(r"\s*(all\s+)?inside\s*>=\s*(\d*\.?\d+)\s*(%?)\s*")
 
 
@@ -53,7 +53,7 @@ def fit(
 ) -> None:
     """Fit a scorer to a trained model and write it to one file.
 
-    MODEL and the code it refers to are executed. DATA is only read, and pickled objects are rejected.
+    MODEL and the code it names are executed. DATA is only read, and pickled objects are rejected.
 
     For example:
 
@@ -68,43 +68,44 @@ def fit(
 
     Args:
         model: A .pt2 exported program, or a module:callable that returns a torch module, an estimator or a function
-            (all execute code); an .onnx file, which ONNX Runtime runs, as FILE.onnx:OUTPUT if it has several outputs;
-            or a file of weights (.safetensors, .h5), which is only read, if DATA contains logits.
-        data: Reference data; for the recommended scorer, the training data: an .npz file with inputs (or x, X, images,
-            data) and labels (or y, Y, targets, target, label), or with logits; an .npy file of inputs; or a folder of
-            images with one subfolder per class. A model with several inputs needs arrays with their names, such as
-            input_ids and attention_mask. Labels are (N,) integers; (N, T) for tokens, (N, H, W) for pixels, (N, L) of
-            0 and 1 for several labels, and floating-point (N,) or (N, k) for a regression. For these four, use data
-            that the model was not trained on. Bytes are scaled to [0, 1] unless they are token ids.
+            (all execute code); an .onnx file for ONNX Runtime, as FILE.onnx:OUTPUT if the model has several outputs; or
+            a weights file (.safetensors, .h5), which is only read, if DATA contains logits.
+        data: Reference data; for the recommended scorer, the training data. Either an .npz file with inputs (or x, X,
+            images, data) and labels (or y, Y, targets, target, label), or with logits; an .npy file of inputs; or a
+            folder of images with one subfolder per class. A model with several inputs needs arrays with the names of
+            the inputs, such as input_ids and attention_mask. Labels are integers (N,) for classes, (N, T) for tokens
+            and (N, H, W) for pixels, 0 or 1 (N, L) for several labels, and floating-point (N,) or (N, k) for a
+            regression. For all tasks but classes, use data that the model was not trained on. Bytes are scaled to
+            [0, 1] unless they are token ids.
         output: The file to write.
         scorer: The name of the scorer: default (recommended; needs labels), weight-qipf (the method of the paper),
-            entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; residual-scale for a
-            regression, for which it is the default.
+            entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; for a regression,
+            residual-scale, which is the default.
         option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
-        calibrate: Labelled data not used for fitting, to learn the probability of error, which `qipf score` then
-            writes, and the reference of `qipf watch`; for a regression, to learn intervals.
+        calibrate: Labelled data not used for fitting, from which error probabilities for `qipf score` and the reference
+            of `qipf watch` are learned; for a regression, intervals are learned instead.
         promise: A guarantee, learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
-            predictions are wrong), "accept>=0.9", or for a regression "inside>=0.9" (each target is in its interval
-            with probability 0.9; the default) and "all inside>=0.9" (joint coverage of all targets of an example).
+            predictions are wrong) or "accept>=0.9"; for a regression, "inside>=0.9" (each target is in its interval
+            with probability 0.9; the default) or "all inside>=0.9" (joint coverage of all targets of an example).
         confidence: The probability with which a promise about errors holds.
-        task: The kind of prediction: classes, labels, tokens, pixels or numbers, inferred from the data by default.
-            With options as NAME:OPTION=VALUE, such as tokens:shift=false if each label belongs to the token at its own
-            position instead of the next one, or pixels:tile=512.
-        features: The module whose output the scorer reads, or the tensor of an .onnx file. By default the recommended
-            scorer finds its own, and others read the input of the last linear layer.
-        options: The options that all commands for models share.
+        task: The kind of prediction: classes, labels, tokens, pixels or numbers; inferred from the data by default.
+            Options are appended as NAME:OPTION=VALUE, such as pixels:tile=512, or tokens:shift=false if each label
+            belongs to the token at the same position instead of the next token.
+        features: The module whose output the scorer reads, or the tensor of an .onnx file. By default, the recommended
+            scorer selects its features, and other scorers read the input of the last linear layer.
+        options: The options shared by all commands that run a model.
     """
     read = (split_model(model)[0], data, options.weights, options.labels, calibrate)
     check_output(output, *read, endings=[".qipf"])
     settings = read_settings(option or [])
     made = make_scorer(scorer, settings)
     if promise is not None and calibrate is None:
-        raise UserError("--promise: needs held-out data with labels; give them with --calibrate")
+        raise UserError("--promise: requires labelled held-out data; add --calibrate FILE")
     promised, chosen = _read_promise(promise, confidence), read_task(task)
     opened = open_main(data, model, options)
     if made is None and opened.labels is None and (opened.files or opened.arrays):
-        hint = "give them with --labels FILE.npy, or use --scorer weight-qipf, which needs none"
-        raise UserError(f"--scorer default: needs labels, and {no_labels(data).message}; {hint}")
+        hint = "use --labels FILE.npy, or --scorer weight-qipf, which needs no labels"
+        raise UserError(f"--scorer default: requires labels, but {no_labels(data).message}; {hint}")
     held_out = None if calibrate is None else open_other(calibrate, "--calibrate", model, options, opened, data)
     net = load(model, options)
     work, opened = Work.prepare(net, opened, chosen, features, options.batch_size)
@@ -131,15 +132,15 @@ def fit(
             drawn = f", drawn from {len(opened)}" if len(few) < len(opened) else ""
             outputs = work.read(few, False)
             right = to_numpy(outputs.correct)
-            how = f"accuracy on {data}, to which the scorer was fitted"
+            how = f"accuracy on {data}, the data that the scorer was fitted to"
             say_share(how, int(right.sum()), len(right), f"{counted(work.task)}{drawn}")
             if at_chance(outputs):
                 print(f"warning: {data}: {AT_CHANCE}", file=sys.stderr)
     if held_out is not None and not numbers and len(held_out) < ENOUGH_TO_CALIBRATE:
-        watch = "" if len(held_out) >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
+        watch = "" if len(held_out) >= ENOUGH_TO_WATCH else f"; qipf watch needs at least {ENOUGH_TO_WATCH}"
         print(
-            f"warning: --calibrate: {len(held_out)} examples give a rough guess of the probability of error; an "
-            f"estimate takes {ENOUGH_TO_CALIBRATE} or more{watch}",
+            f"warning: --calibrate: {len(held_out)} examples are too few for reliable error probabilities; provide "
+            f"at least {ENOUGH_TO_CALIBRATE}{watch}",
             file=sys.stderr,
         )
     if opened.has_inputs and options.weights is None:
@@ -160,8 +161,8 @@ def _read_promise(promise: str | None, confidence: float) -> Decision | Interval
     decision = Decision(promise, confidence=confidence)
     if decision.promise.kind == "loss":
         raise UserError(
-            f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision takes; "
-            f"promise error<={decision.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
+            f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision accepts; "
+            f"use error<={decision.promise.limit:g}, or Python"
         )
     return decision
 
@@ -170,28 +171,27 @@ def _check_promise(task: Task, promised: Decision | Intervals | None, calibrate:
     """Raise if the task does not support the promise, before anything is fitted."""
     numbers = task.judged_by == "intervals"
     if isinstance(promised, Decision) and numbers:
-        raise UserError('--promise: this one is about wrong classes; for the intervals of numbers, use "inside>=0.9"')
+        raise UserError(f'--promise: {promised.promise} requires classes, got numbers; use "inside>=0.9"')
     if isinstance(promised, Intervals) and not numbers:
-        raise UserError(f'--promise: this one is about intervals of numbers; for {task.name}, use "error<=0.01"')
+        raise UserError(f'--promise: intervals require numbers, got {task.name}; use "error<=0.01"')
     if calibrate is not None and not task.independent:
-        why = f"{task.name} depend on each other, so no promise would hold"
-        raise UserError(f"--calibrate: needs one prediction per example; {why}")
+        why = f"the dependence of {task.name} would break every guarantee"
+        raise UserError(f"--calibrate: requires one prediction per example; {why}")
 
 
 def _learn(scorer: Scorer, outputs: Outputs, promised: Decision | Intervals | None, task: Task, path: Path) -> str:
-    """Fit the attachments of a scorer to held-out outputs, and return a description of them."""
+    """Fit the attachments of a scorer to held-out outputs, and return a description of the attachments."""
     try:
         if task.judged_by == "intervals":
             intervals = promised if isinstance(promised, Intervals) else Intervals()
             scorer.attach(intervals.fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
             targets = "all targets of an example are" if intervals.joint else "each target is"
-            return f"intervals: {targets} inside with probability {intervals.coverage:g}, from {len(outputs)} examples"
+            about = f"inside with probability {intervals.coverage:g}, from {len(outputs)} examples"
+            return f"intervals: {targets} {about}"
         errors = int((~to_numpy(outputs.correct)).sum())
         calibrator = ErrorProbability(method_for(errors))
         scorer.probability = calibrator.fit_scorer(scorer, outputs)
-        told = (
-            f"probability of error: {calibrator.method}, from {len(outputs)} examples of {path}, {errors} of them wrong"
-        )
+        told = f"error probability: {calibrator.method}, from {len(outputs)} examples of {path}, {errors} of them wrong"
         if isinstance(promised, Decision):
             scorer.decision = promised.fit_scorer(scorer, outputs)
             told += f"\n{promised.report()}"

@@ -12,7 +12,7 @@ from qipf.cli.options import Output
 
 
 def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
-    """Draw the figures of the gallery for light and dark pages, with their data as CSV and a caption.
+    """Draw the figures of the gallery for light and dark pages, each with its data as CSV and a caption.
 
     NAMES are sine or corruptions; by default both. Each figure gets its own folder below the output folder.
 
@@ -36,11 +36,11 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     for name in names:
         if name not in FIGURES:
             about = "; ".join(f"{known}: {what}" for known, what in FIGURES.items())
-            raise UserError(f"NAMES: there is no figure {name!r}; there are {about}")
+            raise UserError(f"NAMES: there is no figure {name!r}; available: {about}")
     if dataset not in datasets.NAMES:
-        raise UserError(f"--dataset: there is no {dataset!r}; there are {', '.join(datasets.NAMES)}")
+        raise UserError(f"--dataset: there is no {dataset!r}; available: {', '.join(datasets.NAMES)}")
     if output.exists() and not output.is_dir():
-        raise InputError(f"--output: {output} is a file; give a folder")
+        raise InputError(f"--output: {output} is a file; choose a folder")
     for name in names or tuple(FIGURES):
         module = import_module(f"qipf.study.gallery.{name}")
         plate = module.plate(dataset) if name == "corruptions" else module.plate()

@@ -13,14 +13,14 @@ from qipf.cli.running import split_model
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 64
-"""Columns of the plot."""
+"""The width of the plot in characters."""
 
 
 def inspect(file: str, /, *, json: bool = False) -> None:
-    """Show the contents of a fitted scorer's file after checking that it is complete, with a plot of its field.
+    """Show the contents of a fitted scorer's file, with a plot of the field; the checksum is verified first.
 
     Nothing in the file is executed. For an ONNX model, show the inputs, the outputs and the tensors that --features
-    accepts; ONNX Runtime opens it and computes the constants of its graph, but does not run it on data.
+    accepts; ONNX Runtime loads the model and computes the constants of the graph, but does not run the model on data.
 
     For example:
 
@@ -31,7 +31,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
     ```
 
     Args:
-        file: The file that `qipf fit` wrote, or an .onnx file, as FILE.onnx:OUTPUT if it has several outputs.
+        file: A file written by `qipf fit`, or an .onnx file, as FILE.onnx:OUTPUT if the model has several outputs.
         json: Print the header and the shapes of the tensors as JSON.
     """
     from qipf.scores.saving import load, read
@@ -98,9 +98,9 @@ def _onnx(file: str, as_json: bool, output: str | None) -> None:
     for name, about in found["outputs"].items():
         print(f"output    {printable(name)}  {printable(about)}")
     print(f"logits    {printable(logits)}")
-    missing = "none: no linear layer or convolution makes the logits, or it reads the inputs themselves"
+    missing = "none: the logits do not come from a linear layer or convolution, or that layer reads the inputs directly"
     print(f"features  {printable(found['features'] or missing)}")
-    print("tensors that --features takes (* all data passes through it):")
+    print("tensors accepted by --features (*: all data passes through the tensor):")
     for one in found["tensors"]:
         print(f"{'*' if one['all_data'] else ' '} {printable(one['name'])}  {printable(one['operator'])}")
 

@@ -12,8 +12,8 @@ def paper(*, output: Output = Path("out/paper"), full: bool = False) -> int:
     """Compare the paper's score (QIPF) with competing methods under shift, and write a page with the paper's tables.
 
     Trains a LeNet on MNIST if its files are in the folder QIPF_DATA or were downloaded before, otherwise a small
-    network on the bundled digits. report.html has a reduced Table 1, the claims of the paper, the field and its modes,
-    histograms and ROC curves by intensity. If it is stopped, running it again resumes.
+    network on the bundled digits. report.html contains a reduced Table 1, the claims of the paper, the field and its
+    modes, and histograms and ROC curves for each intensity. Run the same command again to resume an interrupted run.
 
     For example:
 
@@ -24,7 +24,7 @@ def paper(*, output: Output = Path("out/paper"), full: bool = False) -> int:
     ```
 
     Args:
-        output: The folder for the results and the report; the name of the plan is added to it.
+        output: The folder for the results and the report; the name of the plan is appended.
         full: Run every network, shift and method of the paper, which takes hours on a GPU.
     """
     plan = "paper" if full else "paper-mnist" if _has_mnist() else "paper-digits"

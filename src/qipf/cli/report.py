@@ -15,8 +15,8 @@ def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
 
     A folder with only a table.csv, table.parquet or table.csv.gz (and optionally times.csv, networks.csv, plan.json and
-    environment.json) gives the tables and charts that these files support. The page lists what is missing, such as
-    failed cells. Example images need the files of the dataset in the folder QIPF_DATA.
+    environment.json) is enough for the tables and charts that these files support. The page lists missing parts, such
+    as failed cells. Example images need the dataset files in the folder QIPF_DATA.
 
     For example:
 
@@ -25,7 +25,7 @@ def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     ```
 
     Args:
-        store: The folder that `qipf bench` wrote, or a folder with its tables.
+        store: The output folder of `qipf bench`, or a folder with its tables.
         output: The HTML file to write.
     """
     from qipf.study.report import write_report

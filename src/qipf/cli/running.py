@@ -1,4 +1,4 @@
-"""Load a model on the command line, open its data, find its task, and run it."""
+"""Load the model of a command, open the data, infer the task, and run the model."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 LOOK = 8
-"""Examples read to find the task."""
+"""The number of examples read to infer the task."""
 COPIED = 100
-"""Examples compared to detect a copy of DATA; fewer than ten may be equal by chance."""
+"""The number of examples compared to detect a copy of DATA; fewer than ten may be equal by chance."""
 OPTIONS = ("effort", "size", "seed")
 """Settings of the recommended scorer."""
 
@@ -45,7 +45,7 @@ def split_model(model: str) -> tuple[str, str | None]:
 def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any:
     """Return the model on its device, or the path of a weights file.
 
-    If MODEL names no output of an ONNX model, the output that a fitted `scorer` read is used.
+    If MODEL does not name an output of an ONNX model, the output that `scorer` was fitted to is used.
     """
     path, output = split_model(model)
     net = load_model(path, options.weights, output)
@@ -55,7 +55,7 @@ def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any
     if options.device is not None:
         if not hasattr(net, "to"):
             raise UserError(
-                f"--device: {model} runs on the CPU; in Python, an ONNX Runtime session may have other providers"
+                f"--device: {model} runs on the CPU; in Python, pass an ONNX Runtime session with other providers"
             )
         net.to(usable_device(options.device))
     return net
@@ -76,16 +76,16 @@ def read_task(text: str | None) -> Task | None:
 def open_main(
     path: Path, model: str | None, options: ModelOptions, *, labels: bool = True, several: bool = True
 ) -> Data:
-    """Open DATA; with the file of --labels if `labels`, and if `several`, with any number of labels per example."""
+    """Open DATA with the file of --labels if `labels` is set; `several` allows several labels per example."""
     check_at_least("--batch-size", options.batch_size, 1)
     runs = model is not None and not model.endswith(WEIGHT_FILES)
     data = open_data(path, options.labels if labels else None, named=runs, several=several)
     found, first = data.labels, options.labels_from
     if first and found is not None:
         if data.files or found.dtype.kind not in "iu" or found.size != len(found):
-            raise Problem("data", "--labels-from is for one integer label per example", hint="leave it out")
+            raise Problem("data", "--labels-from requires one integer label per example", hint="remove it")
         if found.min() < first:
-            raise Problem("data", f"--labels-from is {first}, and the labels begin at {found.min()}", hint="lower it")
+            raise Problem("data", f"--labels-from is {first}, but the lowest label is {found.min()}", hint="reduce it")
         return replace(data, arrays={**data.arrays, "labels": np.asarray(found, dtype=np.int64) - first})
     return data
 
@@ -93,22 +93,22 @@ def open_main(
 def open_other(
     path: Path, flag: str, model: str, options: ModelOptions, data: Data, data_path: Path | None = None
 ) -> Data:
-    """Open labelled data in the form of DATA, for --calibrate, --fit or --shifted.
+    """Open labelled data in the same form as DATA, for --calibrate, --fit or --shifted.
 
-    With `data_path`, the path of DATA, the data must not be DATA or a copy of it.
+    With `data_path`, the path of DATA, raise if the data is DATA or a copy of DATA.
     """
     with naming(data=flag, labels=flag):
         found = open_main(path, model, options, labels=False)
     if data.classes and found.classes and data.classes != found.classes:
         there, here = ", ".join(found.classes), ", ".join(data.classes)
-        raise InputError(f"{flag}: {path} has the class subfolders {there}, and DATA has {here}; give the same")
+        raise InputError(f"{flag}: expected the class subfolders {here}, as in DATA, got {there} in {path}")
     if found.labels is None:
         raise InputError(f"{flag}: {no_labels(path).message}")
     if data_path is not None:
         if path.samefile(data_path):
-            raise InputError(f"{flag}: {path} is DATA itself; give data that nothing was fitted to")
+            raise InputError(f"{flag}: {path} is DATA itself; choose data that nothing was fitted to")
         if _is_copy(found, data):
-            raise InputError(f"{flag}: {path} begins with the same examples as DATA; give other data")
+            raise InputError(f"{flag}: {path} begins with the same examples as DATA; choose different data")
     return found
 
 
@@ -126,14 +126,14 @@ def _is_copy(one: Data, other: Data) -> bool:
 
 @dataclass(frozen=True)
 class Work:
-    """A model, its task, and the settings to read its data.
+    """A model, its task, and the settings for reading its data.
 
     Attributes:
         net: The result of `load`; None if the data contains logits.
-        runner: The runner that executes it; also None in that case.
+        runner: The runner of the model; None if the data contains logits.
         task: The kind of prediction.
         output: The shape of the model's output, or of the logits in the data.
-        features: The module that scorers read, if one was named.
+        features: The module that scorers read, if specified.
         batch_size: The maximum number of examples per pass.
     """
 
@@ -151,17 +151,17 @@ class Work:
         """Return the work, and the data bound to the inputs of the model; infer `task` if it is None."""
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
-                raise Problem("data", "there are neither inputs nor logits", hint=f"give {listed('inputs')}, or logits")
+                raise Problem("data", "there are neither inputs nor logits", hint=f"add {listed('inputs')}, or logits")
             if features is not None:
-                raise Problem("features", "a module was named, and DATA contains logits", hint="leave it out")
+                raise Problem("features", "a module was named, but DATA contains logits", hint="remove the module")
             output = data.arrays["logits"].shape
             found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
-                raise Problem("data", f"{found.name} are read from a model", hint="give inputs instead of logits")
+                raise Problem("data", f"{found.name} need a model", hint="provide inputs instead of logits")
             _check_first_class(found, data.labels, output)
             return cls(net, None, found, output, None, batch_size), data.bound(())
         if net is None or is_weights(net):
-            raise Problem("model", "a file of weights cannot be run", hint="give a program, or data with logits")
+            raise Problem("model", "a file of weights cannot be run", hint="pass a program, or data with logits")
         runner = open_model(net)
         batch_size = getattr(net, "fixed_batch", None) or batch_size
         bound = data.bound(runner.inputs)
@@ -186,7 +186,7 @@ class Work:
     def read(
         self, data: Data, features: str | bool | None = None, layers: Any = (), most: int | None = None, seed: int = 0
     ) -> Outputs:
-        """Return the outputs of the model on data, or those in the data."""
+        """Return the outputs of the model on the data, or the logits in the data as outputs."""
         if "logits" in data.arrays:
             return self.given(data.arrays, range(len(data)) if data.numbers is None else data.numbers.tolist())
         return collect(
@@ -195,16 +195,16 @@ class Work:
         )  # fmt: skip
 
     def given(self, arrays: dict[str, np.ndarray], numbers: Sequence[int]) -> Outputs:
-        """Return the logits, features and labels in the data as outputs; `numbers` are the rows in the file."""
+        """Return the logits, features and labels of the data as outputs; `numbers` are the rows in the file."""
         logits, labels = arrays["logits"], arrays.get("labels")
         if logits.shape[1:] != self.output[1:]:
-            raise Problem("logits", f"{logits.shape[1]}", expected=f"{self.output[1]} columns, as in DATA")
+            raise Problem("logits", f"{logits.shape[1]} columns", expected=f"{self.output[1]} columns, as in DATA")
         if labels is not None:
             labels = self.task.check(Batch((), {}, labels, None, len(labels), 0, numbers), logits.shape)
         return Outputs(logits, arrays.get("features"), labels, task=self.task.name)
 
     def fit(self, scorer: Scorer | None, settings: dict[str, Any], data: Data) -> Scorer:
-        """Fit a scorer; None for the recommended one with `settings`."""
+        """Fit a scorer; None fits the recommended scorer with `settings`."""
         run: dict[str, Any] = {"features": self.features, "progress": not QUIET.get()}
         if self.runner is None:
             outputs = self.read(data.sample(settings.get("size", len(data))))
@@ -218,13 +218,13 @@ class Work:
 
 
 def _check_first_class(task: Task, labels: np.ndarray | None, output: tuple[int, ...]) -> None:
-    """Raise InputError if classes are counted from 1."""
+    """Raise InputError if classes seem to be counted from 1."""
     if task.name != "classes" or labels is None or labels.dtype.kind not in "iu" or not labels.size:
         return
     if len(output) > 1 and output[1] > 1 and labels.min() >= 1 and labels.max() == output[1]:
         raise InputError(
-            f"DATA, labels: expected classes from 0 to {output[1] - 1}, got {labels.min()} to {labels.max()}; if they "
-            "are counted from 1, add --labels-from 1 (in Python: labels - 1)"
+            f"DATA, labels: expected classes from 0 to {output[1] - 1}, got {labels.min()} to {labels.max()}; if "
+            "classes are counted from 1, add --labels-from 1 (in Python: labels - 1)"
         )
 
 
@@ -232,7 +232,7 @@ def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
     """Return True if rows of bytes are token ids, according to the labels or the task.
 
     Raises:
-        Problem: This is ambiguous, and the model has an embedding.
+        Problem: The rows are ambiguous, and the model has an embedding.
     """
     small = [array for array in data.inputs.values() if array.dtype == np.uint8 and array.ndim == 2]
     if not small or any(one.dtype is not None for one in runner.inputs):
@@ -242,13 +242,13 @@ def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
         return True
     module = getattr(runner, "module", None)
     if module is not None and any(type(part).__name__.startswith("Embedding") for part in module.modules()):
-        hint = "save token ids as int64, and the numbers of a table as float32"
-        raise Problem("data", "rows of bytes, which may be token ids or a table", hint=hint)
+        hint = "save token ids as int64, or tables as float32"
+        raise Problem("data", "rows of bytes are ambiguous: token ids or a table", hint=hint)
     return False
 
 
 def identity(scorer: Scorer) -> str:
-    """Return the name of a fitted scorer and a digest of its fit, which tables record."""
+    """Return the name of a fitted scorer with a digest of its state, as recorded in tables."""
     fitted = scorer._require_fitted()
     digest = hashlib.sha256(json.dumps([scorer.settings(), dict(fitted.facts)], sort_keys=True, default=str).encode())
     for name, values in sorted(fitted.tensors.items()):
@@ -257,11 +257,11 @@ def identity(scorer: Scorer) -> str:
 
 
 def make_scorer(name: str, settings: dict[str, Any]) -> Scorer | None:
-    """Build a scorer from its name and settings; None for the recommended one, whose settings are checked."""
+    """Build a scorer; return None for the recommended scorer, after checking its settings."""
     from qipf.scores import SCORERS
 
     if name != DEFAULT and name not in SCORERS:
-        raise UserError(f"--scorer: there is no {name!r}; there are {', '.join([DEFAULT, *sorted(SCORERS)])}")
+        raise UserError(f"--scorer: there is no {name!r}; available: {', '.join([DEFAULT, *sorted(SCORERS)])}")
     known = OPTIONS if name == DEFAULT else SCORERS[name]().settings()
     check_settings("--option", name, settings, known)
     if name != DEFAULT:

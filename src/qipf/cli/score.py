@@ -1,4 +1,4 @@
-"""`qipf score`: write the uncertainty of every prediction to a table; for pixels also maps or images."""
+"""`qipf score`: write the uncertainty of every prediction to a table; for pixels, also to maps or images."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 TABLES = (".csv", ".parquet")
-HIGHER = "higher is less sure"
-UNITS = {"probe": "the log odds against the prediction: 0 is even, negative is sure"}
-"""The unit of a score, by the name of the scorer."""
+HIGHER = "higher is less certain"
+UNITS = {"probe": "the log odds against the prediction; 0 means even odds, negative means confident"}
+"""The unit of a score, keyed by the name of the scorer."""
 
 
 def score(
@@ -49,13 +49,13 @@ def score(
     """Score every example with a fitted scorer and write a table; higher uncertainty means less certain.
 
     The uncertainty of the recommended scorer is the log odds against the prediction: negative means confident. Other
-    columns: row, file (of images), predicted (class), probability (of error, if FILE was made with --calibrate), accept
-    (with --promise), label and correct (with labels). A regression has prediction, scale (the expected error), lower,
-    upper and inside instead, and prediction_0, prediction_1, ... if there are several targets. The column scorer
-    identifies the scorer for `qipf watch`.
+    columns are row, file (for images), predicted (the class), probability (of an error, if FILE was fitted with
+    --calibrate), accept (with --promise), and label and correct (with labels). A regression has the columns prediction,
+    scale (the expected error), lower, upper and inside instead, or prediction_0, prediction_1, ... for several targets.
+    The column scorer identifies the scorer for `qipf watch`.
 
-    Data and table may be larger than memory: .npy files, folders and tables are read and written batch by batch. The
-    table appears when it is complete.
+    Data and tables may be larger than memory: .npy files, folders and tables are processed batch by batch. The table
+    appears when it is complete.
 
     For example:
 
@@ -66,15 +66,15 @@ def score(
     ```
 
     Args:
-        file: The file that `qipf fit` wrote.
-        data: Inputs as for `qipf fit`; or an .npz file with logits, and features if the scorer reads them.
+        file: A file written by `qipf fit`.
+        data: Inputs, as for `qipf fit`; or an .npz file with logits, and with features if the scorer needs features.
         output: The table to write, .csv or .parquet, with one row per prediction, or per image for pixels. For pixels
-            also an .npy file with all maps (N, H, W), or a new folder of PNG files with uncertain pixels in colour.
-        model: The model as for `qipf fit`, which is executed; not needed if DATA contains logits.
+            also an .npy file for all maps (N, H, W), or a new folder for PNG files with uncertain pixels in colour.
+        model: The model, as for `qipf fit`, which is executed; not needed if DATA contains logits.
         modes: Also write the modes, one column per order, if the scorer has them.
-        views: The number of views per image, including the image itself, to average over; each needs one pass. By
-            default the number that FILE was fitted with.
-        options: The options that all commands for models share.
+        views: The number of views per image to average over, including the image itself; each view needs one pass. By
+            default, the number that FILE was fitted with.
+        options: The options shared by all commands that run a model.
     """
     from qipf.scores.saving import load as load_scorer
 
@@ -82,8 +82,8 @@ def score(
     scorer = load_scorer(file)
     if views is not None and (viewed := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
-            learned = f"learned with {getattr(scorer, 'views', 1)} per image"
-            raise UserError(f"--views: the probabilities and promises in FILE were {learned}; leave it out")
+            learned = f"fitted with views={getattr(scorer, 'views', 1)}"
+            raise UserError(f"--views: the probabilities and promises in FILE were {learned}; remove --views")
         scorer = viewed
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: the scorer {scorer.name} has no modes")
@@ -91,15 +91,15 @@ def score(
     opened = open_main(data, model, options, several=scorer.task_name not in ("", "classes"))
     net = None
     if "logits" in opened.arrays and scorer.layers:
-        hint = "give inputs, and the model with --model"
-        raise InputError(f"DATA: expected inputs, since {scorer.name} reads layers of the model, got logits; {hint}")
+        hint = "provide inputs, and the model with --model"
+        raise InputError(f"DATA: expected inputs, because {scorer.name} reads layers of the model, got logits; {hint}")
     if "logits" not in opened.arrays:
         if model is None:
-            raise UserError("--model: needed, because DATA contains no logits")
+            raise UserError("--model: required, because DATA contains no logits")
         net = load(model, options, scorer)
         if has_other_weights(scorer._require_fitted().facts, model_facts(net)):
-            hint = "give that model, with its --weights, or fit again"
-            raise InputError(f"--model: its weights are not those that {file} was fitted to; {hint}")
+            hint = "use the same model and --weights, or fit again"
+            raise InputError(f"--model: expected the weights that {file} was fitted to, got different weights; {hint}")
     work, opened = Work.prepare(net, opened, noted, None, options.batch_size)
     pixels = work.task.name == "pixels"
     if not pixels and output.suffix not in TABLES:
@@ -125,8 +125,8 @@ def score(
                 table.write(columns)
             if not count:
                 raise InputError(
-                    "DATA: there is no token to score: labels of -100 and attention masks leave all of them out; give "
-                    "the inputs without labels to score every token"
+                    "DATA: expected tokens to score, but labels of -100 or attention masks exclude all tokens; remove "
+                    "the labels to score every token"
                 )
     if not QUIET.get():
         print(f"{printable(output)}: {count} {what}; uncertainty: {UNITS.get(scorer.name, HIGHER)}", file=sys.stderr)
@@ -139,7 +139,7 @@ def score(
 
 
 def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iterator[Scored]:
-    """Yield scores and, if `errors`, add the numbers of correct and labelled predictions to `seen`."""
+    """Yield scores; if `errors` is set, add the numbers of correct and labelled predictions to `seen`."""
     for one in scored:
         if errors and one.labels is not None:
             known = to_numpy(one.counted)
@@ -151,7 +151,7 @@ def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iter
 def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
     """Yield the scores batch by batch, from the model or from the logits in the data."""
     if work.runner is not None:
-        with naming(features="--model", layers="--model"):  # a different model from the one that FILE was fitted to
+        with naming(features="--model", layers="--model"):  # the model may differ from the fitted one
             yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
     every = np.arange(len(data)) if data.numbers is None else data.numbers
@@ -165,7 +165,7 @@ def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
 
 
 def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool) -> dict[str, Any]:
-    """Return the columns of the table: those of the task, the file of each image, and those of attachments."""
+    """Return the columns of the task, the file of each image, and the columns of the attachments."""
     found = work.task.columns(scored, scorer)
     columns: dict[str, Any] = {"row": found.pop("row")}
     if data.files:
@@ -186,7 +186,7 @@ def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool
 
 
 def _write_maps(scored: Iterator[Scored], count: int, output: Path) -> None:
-    """Write one .npy file (count, H, W), batch by batch; the file appears when it is complete."""
+    """Write maps (count, H, W) to an .npy file batch by batch; the file appears when it is complete."""
     with replacing(output) as file:
         shape = None
         for one in scored:
@@ -196,20 +196,20 @@ def _write_maps(scored: Iterator[Scored], count: int, output: Path) -> None:
                 header = {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
                 np.lib.format.write_array_header_1_0(file, header)
             elif values.shape[1:] != shape:
-                sizes = f"images of {values.shape[1:]} pixels after others of {shape}"
-                raise InputError(f"--output: a .npy file takes maps of one size, and DATA has {sizes}; name a folder")
+                sizes = f"{shape} and {values.shape[1:]}"
+                raise InputError(f"--output: expected maps of one size for .npy, got {sizes}; choose a folder instead")
             file.write(values.tobytes())
 
 
 def _write_overlays(scored: Iterator[Scored], data: Data, folder: Path) -> None:
-    """Write one PNG per image to a folder that appears when it is complete; all share the scale of batch 0."""
+    """Write one PNG per image to a folder that appears when complete; the first batch determines the colour scale."""
     from qipf.pages.overlays import colour_scale, overlay, save_png
 
     if folder.suffix:
-        expected = ".csv, .parquet, .npy or a new folder without an ending for the overlays"
+        expected = "a .csv, .parquet or .npy file, or a folder without a file extension"
         raise UserError(f"--output: expected {expected}, got {folder}")
     if folder.exists():
-        raise UserError(f"--output: {folder} exists already; name a new folder for the overlays, or a .npy file")
+        raise UserError(f"--output: {folder} already exists; choose a new folder or a .npy file")
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     temporary.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""Shifted data for `qipf compare`: user files, and built-in shifts of the data."""
+"""Shifted data for `qipf compare`: files of the user and built-in shifts of DATA."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qipf.data.reading import INPUT, Data, FileSource
 
 
 def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data) -> dict[str, Data]:
-    """Open the data of every --shifted NAME=FILE, which must have the form of DATA."""
+    """Open the data of every --shifted NAME=FILE, which must have the same form as DATA."""
     found: dict[str, Data] = {}
     for text in given:
         name, equals, path = text.partition("=")
@@ -26,7 +26,7 @@ def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data
         if not equals or not name or not path:
             raise UserError(f"--shifted: expected NAME=FILE, got {text!r}")
         if name in found or name == "clean":
-            raise UserError(f"--shifted: the name {name!r} is taken; give each set its own")
+            raise UserError(f"--shifted: the name {name!r} is taken; choose a different name")
         one = open_other(Path(path), "--shifted", model, options, data)
         if one.has_inputs != data.has_inputs:
             wanted = "inputs" if data.has_inputs else "logits"
@@ -37,7 +37,7 @@ def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data
 
 
 def _check_range(shifted: Data, data: Data, path: str) -> None:
-    """Raise InputError if one set has bytes, which are scaled to [0, 1], and the other a different range."""
+    """Raise InputError if only one set has bytes, which are scaled to [0, 1], and the other has a different range."""
     both = [one.arrays.get("inputs") for one in (data, shifted)]
     as_bytes = [inputs is None or inputs.dtype == np.uint8 for inputs in both]  # image files have no array
     if as_bytes[0] == as_bytes[1]:
@@ -47,7 +47,7 @@ def _check_range(shifted: Data, data: Data, path: str) -> None:
         held = ("bytes", f"numbers from {numbers.min():g} to {numbers.max():g}")
         there, here = held if as_bytes[0] else held[::-1]
         raise InputError(
-            f"--shifted: {path} holds {here}, and DATA {there}; bytes are scaled to [0, 1], so save both in one form"
+            f"--shifted: expected {there}, as in DATA, got {here} in {path}; use one type, because bytes are scaled"
         )
 
 
@@ -62,7 +62,7 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
     for text in given:
         name, _, number = text.partition(":")
         if name not in FAMILIES:
-            raise UserError(f"--shift: there is no {name!r}; there are {', '.join(FAMILIES)}")
+            raise UserError(f"--shift: there is no {name!r}; available: {', '.join(FAMILIES)}")
         try:
             intensity = float(number) if number else FAMILIES[name][len(FAMILIES[name]) // 2]
         except ValueError:
@@ -80,10 +80,12 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
 
     changed = [key for key in data.inputs if key != INPUT + MASK]
     if not data.files and len(changed) != 1:
-        raise InputError(f"--shift: {name} changes one input, and DATA has logits or several; give --shifted files")
+        raise InputError(
+            f"--shift: {name} requires DATA with a single input; use --shifted for logits or several inputs"
+        )
     key = "inputs" if data.files else changed[0]
     if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
-        raise UserError(f"--shift: {name} moves pixels away from their labels; give --shifted files with both moved")
+        raise UserError(f"--shift: {name} would separate pixels from their labels; use --shifted with shifted labels")
     inputs = torch.cat(list(_whole(data, key, kind == "tokens")))
     arrays: dict[str, Any] = dict(data.arrays)
     try:
@@ -101,7 +103,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
 
 
 def _whole(data: Data, key: str, ids: bool) -> Iterator[Any]:
-    """Yield all inputs of one array, batch by batch, if they fit in the memory budget."""
+    """Yield all inputs of one array batch by batch; raise InputError if they exceed the memory budget."""
     torch = require("torch", extra="torch")
     stored = data.arrays.get(key)
     most, spent = max(budget(), 0 if stored is None else stored.nbytes), 0
@@ -110,7 +112,7 @@ def _whole(data: Data, key: str, ids: bool) -> Iterator[Any]:
         spent += values.nbytes
         if spent > most:
             raise InputError(
-                f"--shift: {len(data)} inputs are shifted together and take more than {most / GIB:.3g} GiB; give "
-                f"fewer, or allow more with the environment variable {VARIABLE}"
+                f"--shift: shifting {len(data)} inputs takes more than {most / GIB:.3g} GiB; provide fewer inputs, or "
+                f"raise the limit with the environment variable {VARIABLE}"
             )
         yield torch.from_numpy(np.ascontiguousarray(values))

@@ -28,18 +28,18 @@ MEASURES = {
         "surest": ("error of the\nsurest half ↓", ".3g"),
     },
 }
-"""The title and the format of each measure of a score, or of the intervals of a scale."""
+"""The title and the format of every measure of scores and scales."""
 
 
 def show_table(head: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print a table, without intervals on a terminal that is too narrow for them. Files and pipes have no width."""
+    """Print a table; omit intervals if the terminal is too narrow. The width of files and pipes is unlimited."""
     console = require("rich.console", extra="torch").Console(markup=False)  # a shifted set may be named [red]
     measure = require("rich.measure", extra="torch").Measurement.get
     wide, every = console.options.update(width=10_000), [[printable(cell) for cell in row] for row in rows]
     table = _table(head, every, title)
     if console.is_terminal and measure(console, wide, table).maximum > console.width:
         short = [[cell.partition(" [")[0] for cell in row] for row in every]
-        note = "A wider terminal, or -o, shows all intervals."
+        note = "Use a wider terminal or -o to see all intervals."
         table = _table(head, short, title, box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=note)
     console.width = max(console.width, measure(console, wide, table).maximum)
     console.print(table)
@@ -56,21 +56,21 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str, **sty
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON, with null for NaN and infinite numbers."""
+    """Return a value as JSON, with null for NaN and infinity."""
     plain = json.loads(json.dumps(value), parse_constant=lambda word: None)
     return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
 
 def say_share(how: str, right: int, count: int, what: str) -> None:
-    """Print the accuracy, or the fraction of targets inside their intervals, if there are any."""
+    """Print the accuracy, or the fraction of targets inside their intervals, unless `count` is zero."""
     if count:
         print(f"{how}: {100 * right / count:.1f} % of {count} {what}", file=sys.stderr)
 
 
 def warn_of_random(spec: str, net: Any) -> None:
-    """Print a warning if a model given without weights has random weights."""
+    """Print a warning if a model loaded without --weights has random weights."""
     if net is not None and is_random(spec, net):
-        print(f"warning: {spec} returns random weights: this network is not trained; give --weights", file=sys.stderr)
+        print(f"warning: {spec} returns an untrained network with random weights; add --weights FILE", file=sys.stderr)
 
 
 def _first(found: Comparison) -> str:
@@ -93,7 +93,7 @@ def _written(value: Sequence[float], form: str) -> str:
 
 def show(found: Comparison) -> None:
     """Print the tables of a comparison and the recommendation."""
-    promise = f"; the intervals promise {found.coverage:.0%}" if found.intervals else ""
+    promise = f"; nominal coverage {found.coverage:.0%}" if found.intervals else ""
     for name, (about, rows) in found.sets().items():
         if found.intervals or not name:
             title = f"Shifted, {name}: {about}" if name else f"{about}{promise}"
@@ -141,4 +141,4 @@ def _html(found: Comparison) -> str:
 
 
 WRITERS = {".html": _html, ".csv": _csv, ".json": _json}
-"""Functions that write a comparison, by file extension."""
+"""Functions that format a comparison, keyed by file extension."""

@@ -41,10 +41,10 @@ def train(
 
     Args:
         dataset: digits, mnist, kmnist, fashion-mnist, cifar10, two-moons or regression.
-        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default that of the dataset.
+        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default the network of the dataset.
         data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
         output: The file to write (safetensors); NET-DATASET.safetensors by default.
-        epochs: Number of epochs; by default that of the recipe.
+        epochs: The number of epochs; by default as in the recipe.
         seed: The seed of the initial weights, the order of the data, augmentation and dropout.
         device: cpu, cuda or cuda:N; by default a GPU if available.
         checkpoint: A file for the state after every epoch, from which an interrupted run resumes.
@@ -54,10 +54,10 @@ def train(
     from qipf.study.recipes import USUAL_NET, recipe
 
     if dataset not in datasets.NAMES:
-        raise UserError(f"--dataset: there is no {dataset!r}; there are {', '.join(datasets.NAMES)}")
+        raise UserError(f"--dataset: there is no {dataset!r}; available: {', '.join(datasets.NAMES)}")
     name = net or USUAL_NET[dataset]
     if name not in nets.NETS:
-        raise UserError(f"--net: there is no {name!r}; there are {', '.join(nets.NETS)}")
+        raise UserError(f"--net: there is no {name!r}; available: {', '.join(nets.NETS)}")
     check_at_least("--epochs", epochs, 0)
     target = output or Path(f"{name}-{dataset}.safetensors")
     for path in (target, checkpoint):
@@ -91,7 +91,7 @@ def train(
         value = training.accuracy(module, loaded.test)
         figure, text = "test_accuracy", f"test accuracy {100 * value:.2f} %"
     nets.save(module, target, spec, dataset=dataset, seed=seed, **{figure: value})
-    print(f"{name} on {dataset}: {text} after {seconds:.0f} s of training; written to {target}")
+    print(f"{name} on {dataset}: {text} after {seconds:.0f} s of training; saved to {target}")
 
 
 def _rmse(net: nn.Module, dataset: Dataset, device: str) -> float:

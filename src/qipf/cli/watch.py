@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from qipf.decisions.monitor import Monitor, Status
 
 ALARM = 3
-"""The exit code of --once if there is an alarm."""
+"""The exit code of --once if an alarm is raised."""
 LATEST = 2**33
-"""Largest valid time in seconds since 1970, in the year 2242."""
+"""The largest valid time, in seconds since 1970 (year 2242)."""
 IMAGES = 12
 """The number of least certain inputs on the page."""
 PAGES, METRICS = (".html",), (".prom", ".txt")
@@ -51,13 +51,13 @@ def watch(
 ) -> int:
     """Monitor growing tables of scores: estimated accuracy, acceptance rate, and an alarm when the scores change.
 
-    PATH is what `qipf score` writes with the scorer of --reference, or other tables with a column `uncertainty` and
-    optionally `predicted`, `time`, `file`, and `label` or `correct` once they are known. CSV files may be appended to;
-    Parquet files are added to the folder. Everything is read again after a restart, so nothing is lost when
-    this command is stopped.
+    PATH contains the output of `qipf score` with the scorer of --reference, or other tables with a column `uncertainty`
+    and optionally `predicted`, `time`, `file`, and `label` or `correct` if known. Rows can be appended to CSV files,
+    and Parquet files can be added to a folder. All tables are read again after a restart, so stopping this command
+    loses no data.
 
-    An alarm reports the direction of the change and what to do. The page shows the least certain images of
-    the column `file` that are below the current folder.
+    An alarm includes the direction of the change and a recommended action. The page shows the least certain images
+    that are named in the column `file` and lie below the current folder.
 
     For example:
 
@@ -69,12 +69,12 @@ def watch(
 
     Args:
         path: A .csv or .parquet file, or a folder of them.
-        reference: The file that `qipf fit --calibrate` wrote, which contains the reference.
+        reference: A file written by `qipf fit --calibrate`, which contains the reference.
         output: A page (.html) or Prometheus metrics (.prom, .txt) to write after every change; may be repeated.
-        port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, to this machine only; 0 for a free
-            port.
+        port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, only on this machine; 0 selects a
+            free port.
         every: Seconds between updates.
-        once: Read once, show the result and exit; the exit code is 3 if there is an alarm.
+        once: Read once, show the result and exit; the exit code is 3 if an alarm is raised.
     """
     from qipf.decisions.monitor import Monitor
     from qipf.scores.saving import load
@@ -87,8 +87,8 @@ def watch(
     scorer = load(reference)
     found = scorer.attachments.get("monitor")
     if not isinstance(found, Monitor):
-        why = "does not record what is normal; make it with qipf fit --calibrate DATA"
-        why = "is of a regression, whose scores are not watched" if scorer.task_name == "numbers" else why
+        why = "has no reference for monitoring; create it with qipf fit --calibrate DATA"
+        why = "contains a regression, which cannot be monitored" if scorer.task_name == "numbers" else why
         raise InputError(f"--reference: {reference} {why}")
     watched = _Watched(found.empty(), identity(scorer), Tail(path), str(path), 0 if once else math.ceil(every))
     server = None if port is None else _serve(watched, port)
@@ -117,11 +117,11 @@ class _Watched:
         self.monitor, self.scorer, self.tail, self.title, self.refresh = monitor, scorer, tail, title, refresh
         self.least_sure: list[tuple[float, str]] = []
         self.read: dict[Path, int] = {}
-        """rows of each file that have been counted"""
+        """The number of counted rows of each file."""
         self._show()
 
     def look(self) -> bool:
-        """Read new rows; return True if there were any."""
+        """Read new rows; return True if there are any."""
         before = self.monitor.rows, self.monitor.labelled
         for file, columns in self.tail.new():
             self._add(file, columns)
@@ -132,14 +132,16 @@ class _Watched:
 
     def _add(self, file: Path, columns: Columns) -> None:
         if "uncertainty" not in columns:
-            raise InputError(f"{file}: no column 'uncertainty'; the columns are: {', '.join(columns)}")
+            raise InputError(f"{file}: expected a column 'uncertainty', got {', '.join(columns)}")
         scores, predicted = columns["uncertainty"], columns.get("predicted")
         if scores.dtype.kind not in "iuf":
-            raise InputError(f"{file}: the column 'uncertainty' holds {scores.dtype}; expected numbers")
+            raise InputError(f"{file}: expected numbers in the column 'uncertainty', got {scores.dtype}")
         told = columns.get("scorer", np.array([], dtype=object))
         for other in {*map(str, told[~missing(told)])} - {self.scorer}:
-            hint = "give the scorer that made the table"
-            raise InputError(f"{file}: its scores are of {printable(other)}, and --reference is {self.scorer}; {hint}")
+            hint = "use the scorer that wrote the table"
+            raise InputError(
+                f"{file}: expected scores of {self.scorer}, as in --reference, got {printable(other)}; {hint}"
+            )
         start = self.read.get(file, 0)
         try:
             correct, times = read_correct(columns), _times(columns, file)
@@ -178,7 +180,7 @@ def _times(columns: Columns, file: Path) -> np.ndarray:
 
 
 def _picture(file: Path, folder: Path) -> str:
-    """Return a thumbnail of an image below `folder` as a data URL; empty if there is none."""
+    """Return a thumbnail of an image below `folder` as a data URL, or an empty string."""
     try:
         if file.suffix.lower() not in FORMATS or not file.resolve().is_relative_to(folder):
             return ""
@@ -213,8 +215,8 @@ def _serve(watched: _Watched, port: int) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:
             name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-            if name not in ("127.0.0.1", "localhost"):  # prevents access through a different host name
-                self.send_error(403, "this server is called 127.0.0.1")
+            if name not in ("127.0.0.1", "localhost"):  # prevents access through other host names
+                self.send_error(403, "expected the host 127.0.0.1 or localhost")
                 return
             kinds = {"/": ("text/html", watched.page), "/metrics": ("text/plain; version=0.0.4", watched.metrics)}
             kind, text = kinds.get(self.path, ("text/plain", ""))
@@ -231,7 +233,9 @@ def _serve(watched: _Watched, port: int) -> ThreadingHTTPServer:
     try:
         server = _Server(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
-        raise UserError(f"--port: {port} cannot be used ({error}); give another, or 0 for a free one") from None
+        raise UserError(
+            f"--port: {port} cannot be used ({error}); choose a different port, or 0 for a free port"
+        ) from None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://127.0.0.1:{server.server_address[1]}/", file=sys.stderr, flush=True)
     return server

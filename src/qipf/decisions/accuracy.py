@@ -1,7 +1,7 @@
 """Estimate the accuracy of live predictions without labels, as the mean of one value per prediction.
 
 * "probability": one minus the error probability, computed from the score.
-* "atc": 1 if the score is at most a threshold and 0 otherwise; the fraction of held-out predictions below the
+* "atc": 1 if the score is at most a threshold and 0 otherwise; the fraction of held-out predictions up to the
     threshold equals their accuracy (average thresholded confidence; Garg et al., 2022).
 * "confidence": the largest softmax probability (average confidence; Hendrycks and Gimpel, 2017).
 * "difference": the accuracy on held-out data plus the change in average confidence (Guillory et al., 2021).

@@ -285,7 +285,7 @@ def _under_shift(found: Comparison) -> str:
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Return simultaneous 95 % confidence intervals of all gains.
 
-    In standard deviations, each interval is as wide as a quantile of the largest deviation of any gain.
+    Every interval extends by the same number of standard deviations, a quantile of the largest deviation of any gain.
     """
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
@@ -333,7 +333,7 @@ def compare_intervals(
         seed: The seed of the resamples.
     """
     if ONE_WIDTH not in intervals:
-        raise ValueError(f"intervals: expected the scale {ONE_WIDTH} and others, got {', '.join(intervals) or 'none'}")
+        raise ValueError(f"intervals: expected {ONE_WIDTH} as one of the scales, got {', '.join(intervals) or 'none'}")
     f, y = as_columns(predictions), as_columns(targets)
     outside = 2 / (1 - check_probability("coverage", coverage))
     error = np.abs(y - f)

@@ -78,7 +78,7 @@ class Decision(Attachment):
       be proved is used.
     * "loss<=0.05": the mean loss of accepted predictions is at most 0.05, for any loss in [0, 1].
     * "accept>=0.9": on average over held-out data, at least 90 % of the traffic is accepted; `proof` contains
-      an interval of the error rate.
+      a confidence interval for the error rate.
 
     The first two hold with probability `confidence` over the draw of the held-out data, for any score, model, and
     distribution, if (1) held-out and live predictions are independent draws from one distribution and (2) neither the
@@ -124,7 +124,7 @@ class Decision(Attachment):
     def fit_scorer(self, scorer: Scorer, outputs: Outputs, *, loss: Array | None = None) -> Self:
         """Find the threshold from a fitted scorer and held-out outputs with labels or losses.
 
-        Scores and features of a sample of the outputs are kept for `check`.
+        Scores and features of a sample of the outputs are stored for `check`.
         """
         check_independent(scorer)
         check_outputs(outputs, classes=loss is None)

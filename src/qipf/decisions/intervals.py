@@ -36,7 +36,7 @@ class Intervals(Attachment):
 
     Args:
         coverage: The nominal coverage.
-        joint: Guarantee joint coverage of all targets of an input; q is then computed from the input's largest ratio.
+        joint: Guarantee joint coverage of all targets of an input; q is then based on the largest ratio of each input.
     """
 
     kind: ClassVar[str] = "intervals"

@@ -141,7 +141,7 @@ class Status:
 
     @property
     def direction(self) -> str:
-        """How live predictions differ from held-out predictions: "less sure", "surer" or "spread differently"."""
+        """The change from held-out to live predictions: "less sure", "surer" or "spread differently"."""
         return "less sure" if self.less_sure > 0.52 else "surer" if self.less_sure < 0.48 else "spread differently"
 
     def explain(self) -> str:

@@ -66,7 +66,7 @@ class SequentialTest:
         return float(np.logaddexp.reduce(self.log_capital))
 
     def less_sure(self) -> float:
-        """Return the probability that a live score exceeds a held-out score, counting scores in the same bin half."""
+        """Return the probability that a live score exceeds a held-out score, counting a shared bin as half."""
         live = self.counts - self.reference
         if not live.any():
             return 0.5

@@ -96,10 +96,10 @@ class Field:
         working = xp.float32 if xp.finfo(queries.dtype).bits < 32 else queries.dtype
         device = compat.device(queries)
         samples = _transfer(self.samples, xp, working, device)
-        # Centre the samples and scale them by the bandwidth: rounding errors of small numbers are smallest.
+        # Centre the samples and scale them by the bandwidth, which minimises rounding errors.
         centre = xp.mean(samples, axis=0)
         samples = (samples - centre) / self.bandwidth
-        # Squared distances beyond `reach` would overflow, and results no longer change there.
+        # Beyond `reach`, squared distances would overflow, and results no longer change.
         largest = float(xp.finfo(working).max)
         reach = min(largest / 4, self.bandwidth * math.sqrt(largest / self.dimension) / 4)
         scaled = (xp.clip(xp.astype(queries, working), -reach, reach) - centre) / self.bandwidth
@@ -222,7 +222,7 @@ def _kernel_sums(y: Array, samples: Array, memory: int | None, moments: bool) ->
 
 
 def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]:
-    """Return the smallest |u|^2 / 2 of each query, and the kernel sums divided by its kernel."""
+    """Return the smallest |u|^2 / 2 of each query, and the kernel sums divided by the largest kernel."""
     half, difference = _half_squares(xp, y, samples)
     low = xp.min(half, axis=1)
     # exp is very slow when it underflows: below -87 in eager float32 torch, below -708 in float64.

@@ -97,7 +97,7 @@ def cauchy_schwarz_divergence(
 
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
 
-    It is zero only if the two density estimates are equal, and finite for samples at any distance.
+    It is zero only if the two density estimates are equal, and finite no matter how far apart the samples are.
     """
     x, y = _pair(x, y)
     xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
@@ -201,7 +201,7 @@ def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, mem
 
 
 def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
-    """Return the logarithm of mean_ij g_s(x_i - y_j), which is finite for any distance of x and y."""
+    """Return the logarithm of mean_ij g_s(x_i - y_j), which is finite no matter how far apart x and y are."""
     logs = Field(x, s, memory=memory).log(y)
     xp = namespace(logs)
     highest = xp.max(logs)

@@ -35,15 +35,15 @@ class ModeTable:
     r"""The uncertainty modes of even orders as functions of one number z, and their mean, which is the paper's score.
 
     With y = (z - mean) / std, the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or
-    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. The function breaks at the poles of V_k and
+    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. The mode has breaks at the poles of V_k and
     wherever another term becomes the minimum. Between the breaks,
 
     .. math::  u = \frac{f}{f + c}, \qquad f = \frac{c \, u}{1 - u}
 
     is smooth even near a pole, where u approaches 1. The table contains polynomials for u on pieces that end at the
-    breaks; c is the typical value of f, its median for y from -3 to 3. To find the piece of a query, z is divided into
-    cells of equal width, and each cell stores its first piece and its few breaks. Every mode is constant far from the
-    samples.
+    breaks; c is the typical value of f, its median for y from -3 to 3. To find the piece of a query, the range of z is
+    divided into cells of equal width, and each cell stores its first piece and its few breaks. Every mode is constant
+    far from the samples.
 
     The error of u on a piece is at most `tolerance` times the larger of 0.001 and the maximum of u. The error of f is
     therefore at most `tolerance` times :math:`(c + f)^2 / c`.

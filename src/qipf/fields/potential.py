@@ -147,7 +147,7 @@ def _hermite_ratios(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
         Two arrays with the shape of `square` and the orders as an additional last axis.
     """
     xp = namespace(square)
-    smallest = float(xp.finfo(square.dtype).eps) ** 2  # a rounded value this small means an exact zero
+    smallest = float(xp.finfo(square.dtype).eps) ** 2  # a rounded value this small occurs only at a zero
     one = xp.ones_like(square)
     polynomials = [one, one * math.sqrt(2.0)]
     for k in range(1, max(orders)):

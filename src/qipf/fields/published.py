@@ -39,8 +39,8 @@ def uncertainty_modes(
 
     Args:
         samples: (n,) standardised weights.
-        y: (N,) standardised predictions, or a single one of shape ().
-        bandwidth: The bandwidth s, 80 times Silverman's in the tables of the paper.
+        y: (N,) standardised predictions, or a single prediction of shape ().
+        bandwidth: The bandwidth s, 80 times Silverman's bandwidth in the tables of the paper.
         max_order: The order K, at most 40.
         stride: The step between the orders of the modes, which are stride, 2 stride, ...
         radius: The distance r.

@@ -53,7 +53,7 @@ class FieldSketch:
         maximum: The largest weight.
 
     Raises:
-        ValueError: Both a bandwidth and a factor are passed, or the one passed is not positive.
+        ValueError: Both a bandwidth and a factor are passed, or a value is not positive.
     """
 
     def __init__(self, bandwidth: float | None = None, factor: float | None = None, *, origin: float = 0.0) -> None:
@@ -98,7 +98,9 @@ class FieldSketch:
             return
         lowest, highest = float(values.min()), float(values.max())
         if max(abs(lowest - self.origin), abs(highest - self.origin)) >= LARGEST:
-            raise ValueError(f"chunk: expected weights of magnitude below {LARGEST:g}, got larger ones; rescale them")
+            raise ValueError(
+                f"chunk: expected weights of magnitude below {LARGEST:g}, got larger weights; rescale them"
+            )
         shifted = values if self.origin == 0.0 else values - self.origin
         key = _key_values(shifted.astype(np.float32, copy=False))
         offset = shifted - _key_centres(key)

@@ -27,7 +27,7 @@ class Brier(NamedTuple):
 
 
 class Calibration:
-    """Calibration metrics of resamples, which are given as weights: how often each one contains each prediction.
+    """Calibration metrics of resamples, described by weights that count each prediction in each resample.
 
     Args:
         p: (N,) error probabilities.

@@ -72,7 +72,7 @@ def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
 
 @_metric
 def roc_auc(c: Counts) -> np.ndarray:
-    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), with ties as half."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), ties count half."""
     pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
     return pairs / (c.total * c.right) * c.both
 
@@ -96,7 +96,7 @@ def pr_auc_trapezoid(c: Counts) -> np.ndarray:
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
-    """Return the share of correct predictions flagged at the highest threshold that flags `tpr` of all errors."""
+    """Return the share of correct predictions flagged at the highest threshold that flags `tpr` of the errors."""
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
     return _value(lambda c: _fpr_at(c, tpr), uncertainty, correct)

@@ -27,7 +27,7 @@ class Metric(NamedTuple):
 
 
 _BLOCK = 2**18  # weights in memory at once; a few MB per intermediate array
-_LONG = 2**24  # number of draws from which a progress bar is shown; takes about a second
+_LONG = 2**24  # draws that take about a second; for more, a progress bar is shown
 MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
 NO_PROBABILITY = "no error probabilities were passed"
 

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages and pictures: templates, one chart helper, overlays."""
+"""Self-contained HTML pages and pictures: templates, charts and overlays."""
 
 from qipf.pages.overlays import overlay, save_png
 

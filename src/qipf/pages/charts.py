@@ -12,7 +12,7 @@ Range = tuple[float, float]
 
 
 class Style(NamedTuple):
-    """The style of a line: a colour of the page, dashes, a width, and a marker for its points."""
+    """The style of a line: a colour of the page, dashes, a width, and a marker for single points and legends."""
 
     colour: str
     dashes: str = ""
@@ -20,7 +20,7 @@ class Style(NamedTuple):
     marker: str = ""
 
     def stroke(self) -> str:
-        """Return the attributes of a line."""
+        """Return the SVG attributes of a line."""
         dashes = f' stroke-dasharray="{self.dashes}"' if self.dashes else ""
         return f'stroke="var(--{self.colour})" stroke-width="{self.width:g}"{dashes}'
 
@@ -31,8 +31,8 @@ class Chart:
 
     Args:
         width: The width of the drawing in pixels.
-        height: The height of the drawing.
-        margins: Left, right, top and bottom margins.
+        height: The height of the drawing in pixels.
+        margins: The left, right, top and bottom margins in pixels.
         x: The range of the horizontal axis.
         y: The range of the vertical axis.
     """
@@ -45,18 +45,18 @@ class Chart:
     parts: list[str] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return the pixel of a point."""
+        """Return the pixel coordinates of a point (x, y) on the axes."""
         left, right, top, bottom = self.margins
         across = (x - self.x[0]) / (self.x[1] - self.x[0] or 1)
         up = (y - self.y[0]) / (self.y[1] - self.y[0] or 1)
         return left + across * (self.width - left - right), self.height - bottom - up * (self.height - bottom - top)
 
     def text(self, x: float, y: float, text: str, anchor: str = "start") -> None:
-        """Write text at a pixel."""
+        """Write text at pixel coordinates."""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
 
     def rule(self, y: float, style: Style, title: str = "", css: str = "") -> None:
-        """Draw a horizontal line through the whole chart."""
+        """Draw a horizontal line across the chart."""
         (x1, height), (x2, _) = self.at(self.x[0], y), self.at(self.x[1], y)
         kind = f'class="{css}" ' if css else ""
         ends = f'x1="{x1:.1f}" x2="{x2:.1f}" y1="{height:.1f}" y2="{height:.1f}"'
@@ -69,13 +69,13 @@ class Chart:
             self.text(self.margins[0] - 6, self.at(0, tick)[1] + 4, show(tick), "end")
 
     def line(self, points: Iterable[Sequence[float]], style: Style, title: str = "") -> None:
-        """Draw a line through points (x, y), with the marker of its style at each."""
+        """Draw a line through points (x, y), without markers."""
         found = [self.at(x, y) for x, y in points]
         text = " ".join(f"{x:.1f},{y:.1f}" for x, y in found)
         self.parts.append(f'<polyline points="{text}" fill="none" {style.stroke()}>{_title(title)}</polyline>')
 
     def stem(self, x: float, low: float, high: float, style: Style) -> None:
-        """Draw a vertical line, for an interval."""
+        """Draw an interval as a vertical line."""
         (across, start), (_, end) = self.at(x, low), self.at(x, high)
         ends = f'x1="{across:.1f}" x2="{across:.1f}" y1="{start:.1f}" y2="{end:.1f}"'
         self.parts.append(f"<line {ends} {Style(style.colour, width=1).stroke()}/>")
@@ -87,7 +87,7 @@ class Chart:
         self.parts.append(f'<rect {size} fill="var(--{colour})">{_title(title)}</rect>')
 
     def mark(self, x: float, y: float, style: Style, title: str = "", radius: float = 4.0) -> None:
-        """Draw the marker of a style at a point."""
+        """Draw the marker of a style at a point; a circle by default."""
         path = marker(style.marker or "circle", *self.at(x, y), radius)
         self.parts.append(f'<path d="{path}" fill="var(--{style.colour})">{_title(title)}</path>')
 
@@ -99,7 +99,7 @@ class Chart:
 
 
 def marker(kind: str, x: float, y: float, r: float = 4.0) -> str:
-    """Return the path of a circle, square, triangle or diamond around a pixel."""
+    """Return the SVG path of a circle, square, triangle or diamond centred at pixel coordinates."""
     if kind == "circle":
         return f"M{x - r:.1f},{y:.1f}a{r},{r} 0 1,0 {2 * r},0a{r},{r} 0 1,0 {-2 * r},0Z"
     corners = {
@@ -122,7 +122,7 @@ def legend(styles: Iterable[tuple[str, Style]]) -> str:
 
 
 def axis(values: Sequence[float], least: float = 0.0, most: float = math.inf) -> tuple[Range, list[float]]:
-    """Return the range of an axis with some room around the values, and round numbers for its ticks."""
+    """Return the range of an axis with a margin around the values, and round numbers for the ticks."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low < 1e-9 * max(abs(high), 1e-300):
         low, high = low - 0.1 * (abs(low) or 1), high + 0.1 * (abs(high) or 1)

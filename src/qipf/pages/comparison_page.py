@@ -1,4 +1,4 @@
-"""The page of `qipf compare`: a recommendation, tables, and risk-coverage curves."""
+"""The page of `qipf compare`: a recommendation, tables and risk-coverage curves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qipf.pages.charts import Chart, Style, legend
 from qipf.pages.layout import render
 
 STYLES = (Style("a", "", 2.4), Style("b", "7 4", 2.4), Style("c", "2 3", 2.4), Style("d", "9 3 2 3", 2.4))
-"""Styles of the named curves; all others are thin and grey."""
+"""The styles of the named curves; all other curves are thin and grey."""
 NAMED = ("default", BASE, "entropy")
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -22,8 +22,8 @@ def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Se
 
     Args:
         found: The comparison of scores or of intervals.
-        head: The names of the columns of a table.
-        cells: The rows of the table of each set of data; the data itself has the name "".
+        head: The column names of the tables.
+        cells: The rows of each table, keyed by the name of the set; the original data has the name "".
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [
@@ -47,7 +47,7 @@ def _chart(names: Sequence[str], curves: Mapping[str, Curve], chosen: str) -> st
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         chart.text(chart.at(share, 0)[0], 274, f"{share:.0%}", "end" if share == 1 else "middle")
     chart.grid([number * step for number in range(round(top / step) + 1)], "{:.0%}".format)
-    chart.text(263, 294, "share of predictions that are accepted, surest first", "middle")
+    chart.text(263, 294, "share of accepted predictions, surest first", "middle")
     styles = dict(zip(named, STYLES, strict=False))
     for name in [*others, *reversed(named)]:
         chart.line(zip(*curves[name], strict=True), styles.get(name, Style("ref", width=1)), name)

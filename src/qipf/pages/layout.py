@@ -1,4 +1,4 @@
-"""Render self-contained pages from templates: no scripts, no other files, light and dark."""
+"""Render self-contained pages from templates, without scripts or external files, for light and dark themes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def render(template: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Render a template; values are escaped unless the template marks them safe.
 
     Args:
-        template: The name of the file.
-        folder: Its folder.
-        values: The values of the template. A page needs `title`, and may have `refresh` (seconds until the browser
-            reloads it) and `style` (further CSS).
+        template: The file name of the template.
+        folder: The folder of the template.
+        values: The values of the template. A page needs `title`, and accepts `refresh` (seconds until the browser
+            reloads the page) and `style` (additional CSS).
     """
     return _environment(folder).get_template(template).render(**values)
 
@@ -43,17 +43,17 @@ def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = ""
 
 
 def embedded(pixels: np.ndarray, longest: int) -> str:
-    """Return a picture as a data address of a PNG image; needs Pillow.
+    """Return a picture as the data URL of a PNG image; requires Pillow.
 
     Args:
         pixels: (h, w, 3) or (h, w), uint8.
-        longest: The largest number of pixels per side; larger pictures are reduced.
+        longest: The maximum number of pixels per side; larger pictures are reduced.
     """
     return "data:image/png;base64," + base64.b64encode(png(pixels, longest)).decode()
 
 
 def png(pixels: np.ndarray, longest: int) -> bytes:
-    """Return a picture, reduced to at most `longest` pixels per side, as a PNG file; needs Pillow."""
+    """Return a picture as a PNG file, reduced to at most `longest` pixels per side; requires Pillow."""
     picture = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels))
     picture.thumbnail((longest, longest))
     file = io.BytesIO()

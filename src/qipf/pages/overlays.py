@@ -1,4 +1,4 @@
-"""Draw uncertainty over images: grey, with the uncertain pixels in colour."""
+"""Draw grey images with their uncertain pixels in colour."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from qipf.tasks.outputs import summarise
 COLOUR = (214, 69, 0)
 """The colour of the least certain pixels."""
 LONGEST = 256
-"""Pixels of the longer side of a picture; larger ones are made smaller."""
+"""The maximum number of pixels per side of a picture; larger pictures are reduced."""
 SHOWN = (0.0, 0.5, 1.0)
-"""Ranks of the images that are shown: the surest, the median and the least sure."""
+"""Ranks of the displayed images: the surest, the median and the least sure image."""
 STYLE = (TEMPLATES / "overlays.css").read_text()
 
 
 def overlay(
     image: Array, uncertainty: Array, *, low: float | None = None, high: float | None = None, strength: float = 0.85
 ) -> np.ndarray:
-    """Return the image in grey, (H, W, 3) and uint8, with uncertain pixels in orange.
+    """Return the image in grey with uncertain pixels in orange, as uint8 of shape (H, W, 3).
 
     Args:
-        image: (c, H, W), (H, W, c) or (H, W) with c of 1 or 3: bytes, or floating-point numbers, whose range is mapped
-            to black and white unless it is within [0, 1].
-        uncertainty: (H, W), as `score` returns it for one image.
-        low: The uncertainty up to which a pixel stays grey; None for the median of the finite values.
-        high: The uncertainty from which a pixel has the full colour; None for the largest finite value. Give both to
-            compare images.
-        strength: The share of the colour at `high`, from 0 to 1.
+        image: (c, H, W), (H, W, c) or (H, W), with 1 or 3 channels. Bytes and numbers in [0, 1] are used as they are;
+            the range of other numbers is mapped to black and white.
+        uncertainty: (H, W), as returned by `score` for one image.
+        low: The uncertainty up to which a pixel stays grey; by default, the median of the finite values.
+        high: The uncertainty from which a pixel has the full colour; by default, the largest finite value. Pass `low`
+            and `high` to compare images.
+        strength: The opacity of the colour at `high`, from 0 to 1.
 
     Raises:
-        ValueError: The shapes do not fit, there is no finite uncertainty, or `high` is below `low`.
+        ValueError: The shapes differ, no uncertainty is finite, or `high` is below `low`.
     """
     doubt = to_numpy(uncertainty).astype(np.float64)
     if doubt.ndim != 2:
@@ -52,7 +52,7 @@ def overlay(
     start = float(np.median(finite)) if low is None else float(low)
     stop = float(finite.max()) if high is None else float(high)
     if not (math.isfinite(start) and math.isfinite(stop)) or stop < start:
-        raise ValueError(f"low and high: expected finite numbers in this order, got {start:g} and {stop:g}")
+        raise ValueError(f"low, high: expected finite numbers in ascending order, got {start:g} and {stop:g}")
     scaled = (np.nan_to_num(doubt, nan=stop, posinf=stop, neginf=start) - start) / (stop - start) if stop > start else 0
     share = strength * np.clip(scaled, 0, 1) * np.ones(doubt.shape)
     mixed = (1 - share)[..., None] * (0.2 + 0.8 * grey)[..., None] * 255 + share[..., None] * np.asarray(COLOUR)
@@ -60,7 +60,7 @@ def overlay(
 
 
 def save_png(path: str | Path, pixels: np.ndarray) -> None:
-    """Write (H, W, 3) pixels, uint8, atomically as a PNG file; needs Pillow."""
+    """Write uint8 pixels (H, W, 3) atomically to a PNG file; requires Pillow."""
     atomic_write(path, png(pixels, max(pixels.shape)))
 
 
@@ -73,7 +73,7 @@ def _grey(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         image = image[..., None]
     if image.shape[:2] != shape or image.ndim != 3 or image.shape[2] not in (1, 3):
         raise ValueError(
-            f"image: expected (c, H, W), (H, W, c) or (H, W) with H, W = {shape} and c of 1 or 3, got {found}"
+            f"image: expected shape (c, H, W), (H, W, c) or (H, W) with (H, W) = {shape} and c = 1 or 3, got {found}"
         )
     values = image.astype(np.float64) / (255 if image.dtype == np.uint8 else 1)
     weights = np.asarray([0.299, 0.587, 0.114] if image.shape[2] == 3 else [1.0])
@@ -85,13 +85,13 @@ def _grey(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Overlay:
-    """One image as two pictures, both as data addresses.
+    """Two pictures of one image, as data URLs.
 
     Attributes:
         name: The name of the image.
-        wrong: The image with its wrong pixels in colour.
-        doubt: The image with its doubtful pixels in colour.
-        share: The share of its labelled pixels that are wrong.
+        wrong: The image with wrong pixels in colour.
+        doubt: The image with uncertain pixels in colour.
+        share: The share of labelled pixels that are wrong.
     """
 
     name: str
@@ -101,9 +101,12 @@ class Overlay:
 
 
 def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Choose some of `count` images to show, by the mean score of their pixels, whose images are the `groups`.
+    """Choose the images at the ranks `SHOWN` of the mean score, and return their indices.
 
-    Images without scored pixels are left out.
+    Args:
+        scores: One score per pixel.
+        groups: The index of the image of each pixel.
+        count: The number of images; images without scored pixels are not chosen.
     """
     means = summarise(scores, groups, count)
     order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
@@ -112,7 +115,7 @@ def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndar
 
 
 def colour_scale(maps: Iterable[Array]) -> tuple[float, float]:
-    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the maximum)."""
+    """Return the median uncertainty, up to which pixels stay grey, and the maximum, which has the full colour."""
     every = np.concatenate([to_numpy(one).ravel() for one in maps]).astype(np.float64)
     every = every[np.isfinite(every)]
     return (float(np.median(every)), float(every.max())) if every.size else (0.0, 1.0)
@@ -122,15 +125,15 @@ def draw_overlays(
     images: Iterable[Array], uncertainty: Array, wrong: Array, labelled: Array, names: Sequence[str],
     scale: tuple[float, float],
 ) -> list[Overlay]:  # fmt: skip
-    """Draw images (c, H, W) whose N maps of shape (h, w) are given; needs Pillow.
+    """Draw the overlays of N images; requires Pillow.
 
     Args:
-        images: Inputs of the model; channels are averaged unless there are one or three.
-        uncertainty: (N, h, w); of larger images the nearest pixels are shown.
+        images: Inputs of the model, (c, H, W); channels are averaged unless there are one or three.
+        uncertainty: (N, h, w); images are reduced to (h, w) by taking the nearest pixels.
         wrong: (N, h, w), True for wrong predictions.
         labelled: (N, h, w), True for pixels with a label.
         names: One name per image.
-        scale: The uncertainty up to which a pixel stays grey, and from which it has the full colour.
+        scale: The result of `colour_scale`.
     """
     found = []
     maps = zip(to_numpy(uncertainty), to_numpy(wrong), to_numpy(labelled), strict=True)
@@ -147,7 +150,7 @@ def draw_overlays(
 
 
 def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the pixels of an image (c, H, W) next to those of a map, with one or three channels."""
+    """Resize an image (c, H, W) to `shape` by taking the nearest pixels, with one or three channels."""
     if len(image) not in (1, 3):
         image = image.mean(axis=0, keepdims=True)
     down, across = (np.arange(size) * full // size for size, full in zip(shape, image.shape[1:], strict=True))
@@ -155,5 +158,5 @@ def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
-    """Return the overlays of several sets of images as HTML, by the name of the set."""
+    """Return overlays, keyed by the title of the set of images, as HTML."""
     return render("overlays.html.j2", shown=shown, score=score)

@@ -23,8 +23,8 @@ def page(
     Args:
         monitor: The monitor to show.
         title: The title of the page.
-        refresh: Seconds after which the browser loads the page again; 0 for never.
-        images: Captions and data addresses of the least sure inputs.
+        refresh: Seconds until the browser reloads the page; 0 disables reloading.
+        images: Captions and data URLs of the least sure inputs.
     """
     status = monitor.status()
     live, reference = monitor.test.counts - monitor.test.reference, monitor.test.reference
@@ -39,7 +39,7 @@ def page(
 
 
 def percent(value: float | None) -> str:
-    """Return a share in percent; a dash if it is not known."""
+    """Format a fraction as a percentage; a dash if it is None or NaN."""
     return "–" if value is None or math.isnan(value) else f"{value:.1%}"
 
 
@@ -51,16 +51,16 @@ def _tiles(status: Status) -> list[tuple[str, str, str]]:
         ("reference", percent(status.reference_accuracy), "accuracy on held-out data"),
     ]
     if status.accepted is not None:
-        tiles.append(("accepted", percent(status.accepted), "of the traffic accepted"))
+        tiles.append(("accepted", percent(status.accepted), "of predictions accepted"))
     if status.labelled:
         low, high = map(percent, status.labelled_interval)
-        text = f"of {status.labelled:,} labelled [{low}, {high}]"
+        text = f"accuracy on {status.labelled:,} labelled predictions [{low}, {high}]"
         tiles.append(("labelled", percent(status.labelled_accuracy), text))
     return tiles
 
 
 def _accuracy(windows: np.ndarray, status: Status) -> str:
-    """Draw the estimated accuracy over time, or over predictions if the times are unknown; empty without any."""
+    """Draw the estimated accuracy over time, or over predictions if times are unknown; empty without predictions."""
     if not len(windows):
         return ""
     rows, sums, times = windows[:, 0], windows[:, 1], windows[:, 4]
@@ -85,7 +85,7 @@ def _accuracy(windows: np.ndarray, status: Status) -> str:
 
 
 def _bars(live: Sequence[float], reference: Sequence[float], what: str, first: str, last: str) -> str:
-    """Draw two bars per bin or class, for live and held-out predictions."""
+    """Draw one bar for live and one for held-out predictions, for each bin or class."""
     top = max(*live, *reference, 1e-9)
     chart = Chart(480, 140, MARGINS, (0, max(1, len(live))), (0, top))
     for number, pair in enumerate(zip(reference, live, strict=True)):

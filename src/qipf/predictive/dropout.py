@@ -97,9 +97,9 @@ class MCDropout(Predictive):
 class MCDropoutLastLayer(MCDropout):
     """One dropout layer, before one of the last two dense layers; the network's own dropout stays disabled.
 
-    In the paper (appendix F.2) and in the original method (Riquelme et al. 2018), it precedes the last dense layer; all
-    earlier layers are then computed once for all passes. In the authors' code, it follows LeNet's first dense layer,
-    that is, it precedes the second-to-last dense layer.
+    In the paper (appendix F.2) and in the original method (Riquelme et al. 2018), the dropout layer precedes the last
+    dense layer; all earlier layers are then computed once for all passes. In the authors' code, it follows the first
+    dense layer of LeNet, that is, it precedes the second-to-last dense layer.
     """
 
     name: ClassVar[str] = "mc-dropout-ll"

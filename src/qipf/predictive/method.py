@@ -190,7 +190,7 @@ class Predictive(ABC):
 
     @abstractmethod
     def _network(self, k: int, seed: int) -> Network:
-        """Return the k-th sampled network, a pure function of (fit, seed, k)."""
+        """Return the k-th sampled network, which depends only on the fit, the seed and k."""
 
     def _prepare(self, net: nn.Module) -> None:
         """Prepare to draw passes from a fitted or restored network."""

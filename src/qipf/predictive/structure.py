@@ -19,7 +19,7 @@ from qipf.training import device_of
 ATTENTION: Any = functional.multi_head_attention_forward
 """The function that `torch.nn.MultiheadAttention` calls."""
 FUSED: Any = functional.scaled_dot_product_attention
-"""The function that user-defined modules call. Only the modules know the rate: outside training they pass 0."""
+"""The function that user-defined modules call; outside training, they pass a rate of 0."""
 
 _SIGNATURE = inspect.signature(ATTENTION)
 _EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
@@ -82,7 +82,7 @@ DROPOUT_FUNCTIONS: dict[Any, str] = {
     torch.alpha_dropout: "alpha",
     torch.feature_alpha_dropout: "channel alpha",
 }
-"""Functions that apply dropout, called by torch.nn modules, mapped to the units that they drop."""
+"""The functions with which torch.nn modules apply dropout, mapped to the units that they drop."""
 
 
 class _Recorder(torch.overrides.TorchFunctionMode):
@@ -192,7 +192,7 @@ def fused_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
 
 
 class _Found(Exception):
-    """Stop a forward pass at the head, whose input the exception carries."""
+    """Stop a forward pass at the head; `features` is the input of the head."""
 
     def __init__(self, features: Tensor) -> None:
         super().__init__()

@@ -164,7 +164,7 @@ class SWAG(SGDIterates):
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
         net = Predictive._load_state(self, net, state, data)
         if batch_norms(net) and data is None:
-            raise ValueError("data: expected the training data, which batch-norm needs again, got None; pass data=")
+            raise ValueError("data: expected the training data, as the network has batch-norm, got None; pass data=")
         self._inputs = data.inputs if data is not None and batch_norms(net) else None
         names = ("mean", "variance", "deviations")
         self._gaussian = {name: state[name].to(self._example.device) for name in names}

@@ -148,7 +148,7 @@ class SVI(Predictive):
         return net(x)
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor:
-        """Run one Flipout pass in batches of a fixed size; of a single binary logit, use the absolute value."""
+        """Run one Flipout pass in batches of a fixed size; for a single binary logit, use its absolute value."""
         layers, found = _random(net).values(), []
         try:
             for start, batch in batches(x, _FLIPOUT_BATCH, device_of(net)):

@@ -31,7 +31,7 @@ def test_calibrated_on_held_out_data_there_is_a_probability(place, net, rng, cou
     assert run(*words) == 0
     outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False).numpy()
     errors = int((~outputs.correct).sum())
-    said = f"probability of error: {method}, from {count} examples of held-out.npz, {errors} of them wrong"
+    said = f"error probability: {method}, from {count} examples of held-out.npz, {errors} of them wrong"
     assert said in capsys.readouterr().err
     assert run("score", "e.qipf", "held-out.npz", "--model", call, "-o", "e.parquet", *common, "--quiet") == 0
     result = pyarrow.parquet.read_table("e.parquet").to_pydict()
@@ -53,7 +53,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
             Image.fromarray(images[0, 0]).save(place / group / name / "0.png")
     for data, held_out, words in (
         ("train.npz", "x.npy", "--calibrate: x.npy has no labels"),
-        ("train", "held-out", "has the class subfolders a, b, and DATA has a, b, c"),
+        ("train", "held-out", "expected the class subfolders a, b, c, as in DATA, got a, b"),
         ("train.npz", "nothing.npz", "--calibrate: there is no file or folder nothing.npz"),
         ("train.npz", "train.npz", "--calibrate: train.npz is DATA itself"),
         ("train.npz", "link.npz", "--calibrate: link.npz is DATA itself"),

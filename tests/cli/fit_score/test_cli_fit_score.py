@@ -82,12 +82,12 @@ def test_the_accuracy_is_printed(place, net, images, labels, capsys) -> None:
     model = ("builder_for_tests:build", "--weights", "net.safetensors")
     for scorer in ("entropy", "default"):
         assert run("fit", model[0], "train.npz", "-o", "a.qipf", "--scorer", scorer, *model[1:]) == 0
-        assert f"accuracy on train.npz, to which the scorer was fitted: {share}" in capsys.readouterr().err
+        assert f"accuracy on train.npz, the data that the scorer was fitted to: {share}" in capsys.readouterr().err
     score = ("score", "a.qipf", "train.npz", "-o", "a.csv", "--batch-size", 25, "--model", *model)
     assert run(*score) == 0
     printed = capsys.readouterr().err
     assert f"accuracy on train.npz: {share}" in printed
-    assert "log odds against the prediction: 0 is even" in printed
+    assert "log odds against the prediction; 0 means even" in printed
     assert run(*score, "--quiet") == 0
     assert capsys.readouterr().err == ""
 
@@ -95,7 +95,7 @@ def test_the_accuracy_is_printed(place, net, images, labels, capsys) -> None:
 def test_an_untrained_network_draws_a_warning(place, images, labels, capsys) -> None:
     np.savez("train.npz", inputs=images, labels=labels)
     assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", "--scorer", "entropy", "--quiet") == 0
-    assert "not trained; give --weights" in capsys.readouterr().err
+    assert "random weights; add --weights" in capsys.readouterr().err
     assert run("fit", "builder_for_tests:fixed", "train.npz", "-o", "a.qipf", "--scorer", "entropy", "--quiet") == 0
     assert capsys.readouterr().err == ""
 

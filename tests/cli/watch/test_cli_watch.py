@@ -84,12 +84,12 @@ def test_a_shift_raises_the_alarm(place: Path, rng, capsys) -> None:
     assert once("--output", "page.html") == 3
     printed = capsys.readouterr().out
     assert "ALARM" in printed
-    assert "became less sure" in printed
+    assert "predictions are less sure" in printed
     assert "label new examples" in printed
-    assert "Alarm: live scores became less sure" in Path("page.html").read_text()
+    assert "Alarm: live predictions are less sure" in Path("page.html").read_text()
     Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 1500, scale=9.0))))
     assert once() == 3
-    assert "became surer" in capsys.readouterr().out
+    assert "predictions are surer" in capsys.readouterr().out
 
 
 def test_the_time_axis_shows_time_and_the_dashed_line_has_a_name(place: Path, rng) -> None:
@@ -159,7 +159,7 @@ def test_what_is_read_is_not_overwritten(place: Path, capsys) -> None:
         (["scores", "--reference", "numbers.qipf"], "regression", 1),
         (["scores", "--reference", "net.qipf", "--every", "0"], "--every", 2),
         (["scores", "--reference", "net.qipf", "--port", "99999"], "--port", 2),
-        (["bad", "--reference", "net.qipf"], "bad/b.csv: no column 'uncertainty'", 1),
+        (["bad", "--reference", "net.qipf"], "bad/b.csv: expected a column 'uncertainty'", 1),
         (["nan", "--reference", "net.qipf"], "nan/b.csv: uncertainty: 1 of 2 values are NaN", 1),
         (
             ["word", "--reference", "net.qipf"],

@@ -215,7 +215,7 @@ def test_verify_prints_one_line_for_each_damaged_file(path, tmp_path, capfd):
     assert main(["bench", "--verify", "-o", str(path)]) == 0
     captured = capfd.readouterr()
     assert captured.out == ""
-    assert "every file is as written" in captured.err
+    assert "all files match their checksums" in captured.err
     rng = random.Random(0)
     files = sorted([next(path.glob(kind)) for kind in ("cells/score/*.json", "cells/base/*.safetensors", "table.csv")])
     for file in files:
