@@ -69,7 +69,7 @@ def images_of(data: StudyData, condition: Condition, folder: str) -> Tensor:
 
 
 def _foreign(images: Tensor, file: Path) -> Tensor:
-    """Return images of a file with as many channels and pixels as those of the dataset."""
+    """Return images of a file with the channels and the size of the images of the dataset."""
     pixels = datasets.parse_idx(gzip.decompress(file.read_bytes()))[: len(images), None]
     other = torch.from_numpy(pixels.astype(np.float32) / 255).to(images)
     channels, size = images.shape[1], images.shape[-1]

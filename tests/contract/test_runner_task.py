@@ -5,7 +5,6 @@ A new runner is a line in `RUNNERS`, a new task a model in `task_models.py` and 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -357,31 +356,6 @@ def test_what_only_some_scorers_do_is_said(tmp_path: Path) -> None:
         qipf.collect(model("labels"), (x, torch.eye(4)[torch.arange(len(x)) % 4]), **QUIET)
     with pytest.raises(ValueError, match="task"):
         qipf.collect(model("labels"), (x, y), task="boxes", **QUIET)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_two_threads_do_not_mix(name: str) -> None:
-    """Both read features of one module, on which hooks are attached; each gets its own."""
-    net, task = model(name), TASKS.get(name, name)
-    parts = [data(name, seed, 40)[0] for seed in (1, 2)]
-    expected = [qipf.collect(net, part, task=task, **QUIET) for part in parts]
-    found: dict[int, Any] = {}
-    ready = threading.Barrier(2)
-
-    def read(number: int) -> None:
-        ready.wait()
-        found[number] = qipf.collect(net, parts[number], task=task, batch_size=4, **QUIET)
-
-    threads = [threading.Thread(target=read, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number in range(2):
-        again = qipf.collect(net, parts[number], task=task, batch_size=4, **QUIET)
-        np.testing.assert_array_equal(to_numpy(found[number].features), to_numpy(again.features))
-        if task != "pixels":
-            np.testing.assert_allclose(to_numpy(found[number].features), to_numpy(expected[number].features), rtol=1e-4)
 
 
 def test_memory_is_bounded_while_all_rows_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:

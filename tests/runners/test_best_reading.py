@@ -178,12 +178,3 @@ def test_a_single_layer_is_read_at_its_input_and_nothing_to_read_is_an_error() -
     assert found(net, torch.rand(2, 12)) == "1@input"
     with pytest.raises(ValueError, match="function"):
         found(nn.Linear(4, 3), torch.rand(2, 4))
-
-
-def test_the_model_is_left_as_it_was() -> None:
-    net = Residual().train()
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    runner = TorchRunner(net)
-    runner.best_reading(next(runner.batches(Source(torch.rand(2, 3, 16, 16), 2))))
-    assert all(module.training and not module._forward_hooks for module in net.modules())
-    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())

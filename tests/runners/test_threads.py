@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from example_models import state, unchanged
 from qipf.runners.recorder import untouched
 from qipf.scores.default import default
 from qipf.tasks.collect import collect
@@ -22,16 +22,6 @@ def network(seed: int = 0) -> nn.Sequential:
         nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(), nn.Flatten(), nn.Linear(144, 8),
         nn.Tanh(), nn.Dropout(), nn.Linear(8, 3),
     ).train()  # fmt: skip
-
-
-def state(net: nn.Module) -> list[Any]:
-    tensors = [*net.parameters(), *net.buffers()]
-    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in net.modules()]
-    return [*(one.detach().clone() for one in tensors), [one.training for one in net.modules()], hooks]
-
-
-def same(before: list[Any], after: list[Any]) -> bool:
-    return all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in zip(before, after, strict=True))
 
 
 def read(net: nn.Module, x: Tensor) -> list[Tensor]:
@@ -55,7 +45,7 @@ def test_two_threads_inside_one_layer_keep_their_own_features() -> None:
         handle.remove()
     for one, other in zip(found, expected, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-    assert same(before, state(net))
+    unchanged(before, state(net))
 
 
 @pytest.mark.parametrize("turns", [10, pytest.param(200, marks=pytest.mark.thorough)])
@@ -78,7 +68,8 @@ def test_eight_threads_and_a_network_in_training_mode(shared: bool, turns: int) 
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(work, range(8))) == 0
-    assert all(same(one, state(model)) for one, model in zip(before, models, strict=True))
+    for one, model in zip(before, models, strict=True):
+        unchanged(one, state(model))
     assert torch.equal(random, torch.get_rng_state())
 
 
@@ -103,7 +94,7 @@ def test_a_head_that_is_trained_beside_other_threads_is_the_same() -> None:
 
 
 def test_an_error_in_one_thread_leaves_the_other_and_the_model_alone() -> None:
-    net, x = network(), torch.rand(6, 1, 8, 8)
+    net, x, other = network(), torch.rand(6, 1, 8, 8), torch.rand(6, 7, 8, 8)
     expected = read(copy.deepcopy(net), x)
     before = state(net)
     inside, failed = threading.Event(), threading.Event()
@@ -123,11 +114,11 @@ def test_an_error_in_one_thread_leaves_the_other_and_the_model_alone() -> None:
         running = pool.submit(slow)
         assert inside.wait(20)
         with pytest.raises(ValueError, match="7"):
-            read(net, torch.rand(6, 7, 8, 8))
+            read(net, other)
         assert not net.training  # the other call still reads it
         failed.set()
         assert all(torch.equal(a, b) for a, b in zip(running.result(), expected, strict=True))
-    assert same(before, state(net))
+    unchanged(before, state(net))
 
 
 def test_the_stance_of_the_compiler_is_held_until_the_last_call_returns() -> None:
@@ -145,10 +136,10 @@ def test_the_stance_of_the_compiler_is_held_until_the_last_call_returns() -> Non
 
 
 def test_a_model_that_is_trained_meanwhile_is_refused() -> None:
-    net = network()
+    net, x = network(), torch.rand(6, 1, 8, 8)
     before = state(net)
     handle = net[0].register_forward_hook(lambda *_: net.train() and None)
     with pytest.raises(ValueError, match="train"):
-        read(net, torch.rand(6, 1, 8, 8))
+        read(net, x)
     handle.remove()
-    assert same(before, state(net))
+    unchanged(before, state(net))

@@ -11,7 +11,6 @@ from scipy.stats import entropy
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.scores import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
-from qipf.tasks.outputs import Outputs
 
 
 def oracle(name: str, logits: np.ndarray) -> np.ndarray:
@@ -55,27 +54,12 @@ def test_sure_predictions_are_still_ranked_in_single_precision() -> None:
     np.testing.assert_allclose(SoftmaxResponse()(logits), 2 * np.exp([-20.0, -30, -60]), rtol=1e-5)
 
 
-def test_energy_follows_its_temperature(rng) -> None:
-    logits = rng.standard_normal((20, 4))
-    np.testing.assert_allclose(Energy(temperature=2.5)(logits), -2.5 * logsumexp(logits / 2.5, axis=1), rtol=1e-12)
-
-
-def test_gen_sums_the_largest_probabilities(rng) -> None:
+def test_settings_are_those_of_the_formulas(rng) -> None:
     logits = 3 * rng.standard_normal((30, 12))
-    p = np.sort(softmax(logits, axis=1), axis=1)[:, -4:]
+    p, g = np.sort(softmax(logits, axis=1), axis=1)[:, -4:], np.sum(softmax(logits / 2.5, axis=1) ** 2, axis=1)
     np.testing.assert_allclose(GEN(gamma=0.3, largest=4)(logits), np.sum((p * (1 - p)) ** 0.3, axis=1), rtol=1e-10)
-
-
-def test_doctor_follows_its_temperature(rng) -> None:
-    logits = rng.standard_normal((20, 4))
-    g = np.sum(softmax(logits / 2.5, axis=1) ** 2, axis=1)
+    np.testing.assert_allclose(Energy(temperature=2.5)(logits), -2.5 * logsumexp(logits / 2.5, axis=1), rtol=1e-12)
     np.testing.assert_allclose(Doctor(temperature=2.5)(logits), (1 - g) / g, rtol=1e-11)
-
-
-def test_regression_has_no_confidence(rng) -> None:
-    outputs = Outputs(logits=rng.standard_normal((5, 1)), labels=rng.standard_normal(5))
-    with pytest.raises(ValueError, match="regression"):
-        Entropy()(outputs)
 
 
 def test_gradient_flows_through_torch() -> None:

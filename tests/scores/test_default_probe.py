@@ -193,14 +193,3 @@ def test_few_labels_leave_the_softmax_the_greater_weight_without_a_cliff(net, di
     assert (
         roc_auc_score(~outputs.correct, few(outputs)) > roc_auc_score(~outputs.correct, qipf.Entropy()(outputs)) - 0.01
     )
-
-
-def test_an_interrupt_leaves_no_hooks_and_no_modes(net, digits, monkeypatch) -> None:
-    net.train()
-    try:
-        monkeypatch.setattr(torch.optim.AdamW, "step", lambda *args, **kwargs: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            qipf.default(net, digits.train, size=200, progress=False)
-        assert all(module.training and not module._forward_hooks for module in net.modules())
-    finally:
-        net.eval()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_gpt import N, TinyGPT, made, sequences
+from tiny_gpt import N, TinyGPT
 from torch import Tensor
 
 import qipf
@@ -16,16 +16,6 @@ from qipf.tasks import log_probability, perplexity, summarise
 from qipf.tasks.generation import GenerationWatch
 
 SCORES = [name for name, kind in SCORERS.items() if kind.reads_summary]
-
-
-@pytest.fixture(scope="module")
-def model() -> TinyGPT:
-    return made()
-
-
-@pytest.fixture(scope="module")
-def ids() -> Tensor:
-    return sequences()
 
 
 def generate(model: TinyGPT, ids: Tensor, steps: int, processors: list[Any], seed: int = 0) -> Tensor:

@@ -9,23 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_gpt import N, T, TinyGPT, V, made, sequences
+from tiny_gpt import N, T, TinyGPT, V
 from torch import Tensor, nn
 
 import qipf
 import qipf.tasks.collect as collect
 from qipf.scores import SCORERS
 from qipf.tasks import Tokens, perplexity, summarise, vocabulary
-
-
-@pytest.fixture(scope="module")
-def model() -> TinyGPT:
-    return made()
-
-
-@pytest.fixture(scope="module")
-def ids() -> Tensor:
-    return sequences()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from qipf.study.run.verify import source_digest
 
 @pytest.fixture(params=["serial", "local"])
 def engine(request):
-    return Serial() if request.param == "serial" else Local(2)
+    return Serial() if request.param == "serial" else Local(1)
 
 
 def total(store, cell):
@@ -42,9 +42,9 @@ def test_a_graph_is_computed_in_order_and_a_failure_skips_only_its_children(tmp_
 
 def test_a_process_that_dies_is_replaced_and_its_task_tried_again(tmp_path, store):
     deadly = cell(0.0, function="die", kind="deadly", marker=str(tmp_path / "deaths"), times=1)
-    others = [cell(float(i), sleep=0.2) for i in range(4)]
+    others = [cell(float(i), sleep=0.05) for i in range(4)]
     last = cell(5.0, [deadly, *others])
-    report = run([last], store, Local(2))
+    report = run([last], store, Local(1))
     assert report.complete
     assert total(store, last) == 5 + 1 + 0 + 1 + 2 + 3
 
