@@ -124,8 +124,8 @@ def test_ties_go_to_average_precision_then_to_the_first():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ([True] * 3 + [False] * 50, "5 wrong .* 3 of 53; use folds=3"),
-        ([True] * 50, "5 correct .* 0 of 50"),
+        ([True] * 3 + [False] * 50, "more wrong .* 3 of 53; use folds=3"),
+        ([True] * 50, "more correct .* 0 of 50"),
         ([], "0 of 0"),
     ],
 )

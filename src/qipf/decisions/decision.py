@@ -184,11 +184,13 @@ class Decision(Attachment):
         counted = f"{proof.errors:g} of {proof.accepted} accepted held-out predictions are wrong"
         if promise.kind == "loss":
             counted = f"the mean loss of {proof.accepted} accepted predictions is {proof.errors / proof.accepted:.3g}"
-        bound = f"[{proof.low:.3%}, {proof.high:.3%}]" if promise.kind == "accept" else f"at most {proof.high:.3%}"
+        bound = (
+            f"in [{proof.low:.3%}, {proof.high:.3%}]" if promise.kind == "accept" else f"of at most {proof.high:.3%}"
+        )
         how = (
             "on average over held-out data" if promise.kind == "accept" else f"with {promise.confidence:.0%} confidence"
         )
-        return f"{promise} {how}: {share}; {counted}, risk {bound}"
+        return f"{promise} {how}: {share}; {counted}, with a risk {bound}"
 
     def state(self) -> Fitted:
         """Return the threshold, its proof and the reference for `check`."""

@@ -50,7 +50,7 @@ def conformal_rank(count: int, coverage: float, which: str = "", argument: str =
     rank = math.ceil((count + 1) * coverage - 1e-9)
     if rank > count:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
-        found = f"{count} held-out examples {which}are too few for {coverage:g}"
+        found = f"{count} held-out examples {which}are too few for a probability of {coverage:g}"
         raise Unsupported(argument, found, needed, hint=f"provide at least {needed} examples {which}".rstrip())
     return rank
 
@@ -192,7 +192,7 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
         for rate, count in zip(rates[::10], counts[::10], strict=True)
     )
     if math.isinf(needed):
-        known += f", and more would not: the risk of the surest predictions is about {rates.min():.3g}"
+        known += f", as the surest have a risk of about {rates.min():.3g}"
         return Unsupported("promise", known, needed, hint="promise less, or use a better score or model")
     needed = max(math.ceil(needed), math.ceil(1.1 * scores.size))
     return Unsupported("promise", known, needed, hint=f"provide about {needed} labelled examples, or promise less")

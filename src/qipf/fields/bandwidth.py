@@ -128,7 +128,7 @@ def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarr
         if count < folds:
             remedy = f"folds={count}, " if count >= 2 else ""
             raise ValueError(
-                f"folds: {folds} folds need at least {folds} {what} held-out predictions, got {count} of {len(wrong)}; "
+                f"folds: {folds} folds need {folds} or more {what} predictions, got {count} of {len(wrong)}; "
                 f"use {remedy}more held-out predictions or a fixed factor"
             )
     generator = np.random.default_rng(seed)

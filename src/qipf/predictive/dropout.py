@@ -67,8 +67,8 @@ class MCDropout(Predictive):
         if unknown:
             shown = ", ".join(map(repr, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
             warnings.warn(
-                f"{self.name}: attention dropout stays disabled in {shown}, because its rate is only visible during "
-                "training; use nn.MultiheadAttention or a Dropout module instead",
+                f"{self.name}: attention dropout stays disabled in {shown}, because its rate is hidden outside "
+                "training; use nn.MultiheadAttention or nn.Dropout",
                 stacklevel=4,
             )
         if not found and not any(step.kind in ("dropout", "attention dropout") for step in steps):

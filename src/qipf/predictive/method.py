@@ -168,7 +168,7 @@ class Predictive(ABC):
         """
         self._net = None
         if missing := {"example", "classes"} - set(state):
-            raise ValueError(f"state: expected the state() of {self.name}, got a mapping without {sorted(missing)}")
+            raise ValueError(f"state: expected the state() of {self.name}; missing: {', '.join(sorted(missing))}")
         own = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else torch.device("cpu")
         net = build(model_or_factory, 0, own if device is None else torch.device(device)).eval()
         known = None if data is None else as_split(data)
