@@ -1,4 +1,4 @@
-"""Compute every table and number that README.md, docs and benchmarks/README.md quote, from results/.
+"""Compute every table and number that README.md, docs and benchmarks/README.md quote from results/.
 
 python benchmarks/reproduction.py              # lists the marks that are out of date
 python benchmarks/reproduction.py --write      # draws the figures and updates the pages

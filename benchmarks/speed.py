@@ -1,4 +1,4 @@
-"""Measure what the recommended scorers and `WeightQIPF` cost beside a network, on one CPU core.
+"""Measure the cost of the recommended scorers and `WeightQIPF` relative to a network, on one CPU core.
 
     python benchmarks/speed.py --nets lenet                        # three minutes
     python benchmarks/speed.py --out results/speed/cpu.json        # about half an hour
@@ -34,27 +34,27 @@ from qipf.study.recipes import recipe
 from qipf.training import train
 
 NETS = {"lenet": ("mnist", 1, 28), "vgg3": ("cifar10", 3, 32), "resnet18": ("cifar10", 3, 32)}
-"""The dataset of a network, and the channels and side of its images."""
+"""The dataset of each network, and the number of channels and the side of its images."""
 IMAGES = {"lenet": 5_500, "vgg3": 1_500, "resnet18": 500}
 EFFORTS = {"lenet": ("quick", "standard", "thorough"), "resnet18": ("quick", "standard")}
 EFFORTS["vgg3"] = EFFORTS["lenet"]
 BATCHES = {"lenet": (1, 32, 500, 2000), "vgg3": (1, 32, 500, 2000), "resnet18": (1, 32, 500)}
 FACTOR = 160.0
 BUDGET = 30.0
-"""About how many seconds the rounds of one batch size take, if they are more than five."""
+"""The approximate duration in seconds of the rounds of one batch size, if there are more than five."""
 
 Work = Callable[[], object]
 
 
 def seconds(work: Work) -> float:
-    """Return the processor time of a call, whatever else runs."""
+    """Return the processor time of a call, which other programs do not affect."""
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
 def shortest(work: Work, budget: float = 2.0) -> float:
-    """Return the shortest of many calls: other programs only add to it. The first call warms up and is not counted."""
+    """Return the shortest time of many calls, since other programs only add to it; the first call is a warm-up."""
     work()
     taken = [seconds(work)]
     while sum(taken) < budget:
@@ -63,9 +63,9 @@ def shortest(work: Work, budget: float = 2.0) -> float:
 
 
 def per_prediction() -> dict[str, float]:
-    """Return nanoseconds per prediction of the paper's score: authors' loop, exact NumPy, and `WeightQIPF`.
+    """Return the nanoseconds per prediction of the paper's score by the authors' loop, exact NumPy and `WeightQIPF`.
 
-    The loop and the exact formula begin at a coordinate, `WeightQIPF` at ten logits.
+    The loop and the exact formula start from a coordinate, and `WeightQIPF` from ten logits.
     """
     generator = np.random.default_rng(0)
     samples, y = generator.standard_normal(3552), generator.standard_normal(400)
@@ -84,7 +84,7 @@ def per_prediction() -> dict[str, float]:
 
 
 def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
-    """Return images of ten classes, each a pattern in noise, and labels."""
+    """Return images of ten classes, with one pattern in noise, and labels."""
     _, channels, size = NETS[name]
     generator = torch.Generator().manual_seed(0)
     patterns, noise = (torch.rand(n, channels, size, size, generator=generator) for n in (10, count))
@@ -93,7 +93,7 @@ def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
 
 
 def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the scorers by effort, and the cost of each: seconds and trainings of the network."""
+    """Return the scorer for each effort, and its cost in seconds and in trainings of the network."""
     data, how = images_of(name, IMAGES[name]), recipe(name, NETS[name][0])
     settings: dict[str, Any] = {"batch_size": how.batch_size, "augment": how.augment, "learning_rate": 1e-6}
     epoch = min(seconds(lambda: train(net, data, epochs=1, progress=False, **settings)) for _ in range(2))
@@ -114,7 +114,7 @@ def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]
 
 @torch.no_grad()
 def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[str, Any]:
-    """Return what `wrap` adds to a forward pass, by the size of a batch, in per cent of the pass."""
+    """Return the cost that `wrap` adds to a forward pass, as a percentage of the pass, by batch size."""
     found = {}
     modules: dict[str, nn.Module] = {way: qipf.wrap(net, scorer).eval() for way, scorer in scorers.items()}
     modules = {"pass": net, **modules}
@@ -130,7 +130,7 @@ def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[st
 
 
 def write(path: Path | None, found: dict[str, Any]) -> None:
-    """Print what has been measured so far, with four digits, and write it."""
+    """Print and write the results so far, with four digits."""
     text = json.dumps(json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.4g}")), indent=1)
     print(text, flush=True)
     if path is not None:

@@ -1,4 +1,4 @@
-"""The authors' own networks (results/authors), and small computations that decide a claim (small-claims.json)."""
+"""Results on the authors' own networks (results/authors), and small computations for claims (small-claims.json)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCORES = {
     "ensemble (std_mean_class)": "ensemble", "ensemble": "", "ensemble (entropy)": "", "qipf-published": "qipf",
     "qipf-160": "", "max-logit": "", "softmax-response": "", "entropy": "",
 }  # fmt: skip
-"""The scores, and the paper's method that is computed so in the authors' program."""
+"""The scores, with the method of the paper for which the authors' program uses this score."""
 HISTOGRAMS = (
     "mc-dropout (std_mean_class)", "mc-dropout-ll (std_mean_class)", "svi-ll (max_logit_one_pass)",
     "ensemble (std_mean_class)", "qipf-published", "max-logit",
@@ -30,7 +30,7 @@ PREDICTIONS = {
     "mc-dropout-ll": ("MC dropout LL", "mc-dropout-ll"), "svi-ll": ("SVI-LL", "svi-ll"),
     "ensemble": ("ensemble", "ensemble"),
 }  # fmt: skip
-"""Whose predictions are calibrated, in words, and the paper's method."""
+"""Sources of predictions, each with its title and the corresponding method of the paper."""
 BENCH = {
     ("default", "score"): "qipf.default (the probe)",
     ("mc-dropout", "contrast"): "MC dropout, contrast",
@@ -39,19 +39,19 @@ BENCH = {
     ("entropy", "score"): "entropy",
     ("qipf-published", "score"): "QIPF, authors' program",
 }
-"""Methods and scores of the plan results/authors/bench.toml."""
+"""Titles of the methods and scores in the plan results/authors/bench.toml."""
 MODES = {"qipf-published": "program, factor 80", "qipf-80": "exact, factor 80", "qipf-160": "exact, factor 160"}
 SMALL = "paper/small-claims.json"
 
 
 def facts_of(results: Results) -> dict[str, Any]:
-    """Return the facts about each dataset's networks."""
+    """Return the recorded facts about the networks, keyed by dataset."""
     return {dataset: results.json(f"authors/{dataset}.json") for dataset in DATASETS}
 
 
 @table("authors-{metric}", metric=("roc_auc", "pr_auc"))
 def scores(results: Results, metric: str) -> str:
-    """Mean over shifts and intensities on the authors' networks, next to the paper's rows."""
+    """Means over shifts and intensities on the authors' networks, beside the paper's numbers."""
     rows = []
     for score, method in SCORES.items():
         found = [(number(mean(results, name, score, metric)), _theirs(name, method, metric)) for name in DATASETS]
@@ -62,7 +62,7 @@ def scores(results: Results, metric: str) -> str:
 
 @table("authors-bench")
 def bench(results: Results) -> str:
-    """Means over shifts and intensities that `qipf bench` found on the authors' networks."""
+    """Means over shifts and intensities on the authors' networks, measured by `qipf bench`."""
     rows = pd.read_csv(results.folder / "authors" / "bench.csv")
     means = rows[rows["severity"] > 0].groupby(["dataset", "method", "score", "metric"])["value"].mean()
     return grid(
@@ -91,7 +91,7 @@ def by_shift(results: Results) -> str:
 
 @table("authors-calibration")
 def calibration(results: Results) -> str:
-    """ECE and Brier score with the predicted probability as confidence, each method's own prediction."""
+    """ECE and Brier score of each method's own predictions, with the predicted probability as confidence."""
     facts, metrics = facts_of(results), {"ece": "ECE", "brier": "Brier"}
 
     def cell(who: str, place: tuple[str, str]) -> str:
@@ -117,7 +117,7 @@ def fewer(results: Results) -> str:
 
 @table("image-errors")
 def images(results: Results) -> str:
-    """The standard error of a difference in ROC-AUC to the authors' QIPF, when images are drawn again."""
+    """The standard error, over draws of the images, of the difference in ROC-AUC from the authors' QIPF."""
     facts = facts_of(results)
     shown = ("mc-dropout", "mc-dropout-ll", "svi-ll", "ensemble", "ensemble (entropy)", "entropy", "max-logit")
     return grid(
@@ -130,7 +130,7 @@ def images(results: Results) -> str:
 
 @value("image-error")
 def largest_image_error(results: Results) -> str:
-    """The largest of these standard errors, scaled to the 10,000 images of the study."""
+    """The largest standard error of `images`, scaled to the 10,000 images of the study."""
     facts = facts_of(results)
     worst = max(max(facts[d]["image standard error"].values()) for d in DATASETS)
     return f"{worst * (facts['mnist']['images'] / 10_000) ** 0.5:.4f}"
@@ -138,7 +138,7 @@ def largest_image_error(results: Results) -> str:
 
 @table("histograms")
 def histograms(results: Results) -> str:
-    """Fig. 4 a: the histograms of right and wrong predictions of MNIST turned by 270 degrees."""
+    """Fig. 4 a: overlap of the histograms of right and wrong predictions on MNIST rotated by 270 degrees."""
     rows = []
     for key in HISTOGRAMS:
         found = facts_of(results)["mnist"]["overlap"][key]
@@ -164,7 +164,7 @@ def modes(results: Results) -> str:
 
 @table("bands")
 def bands(results: Results) -> str:
-    """The regression example: outside the seen regions, and width of the bands against errors."""
+    """The regression example: width of the bands outside the seen regions, and its correlation with errors."""
     keys = {"outside / seen": "outer regions / seen"}
     keys["rank correlation with the error, seen"] = "rank correlation with the error, seen"
     found = results.json(SMALL, "bands")
@@ -179,7 +179,7 @@ def one(results: Results, dataset: str, score: str) -> str:
 
 
 def mean(results: Results, dataset: str, score: str, metric: str = "roc_auc") -> float:
-    """Return the mean over shifts of the mean over intensities."""
+    """Return the mean over intensities, then over shifts."""
     own = _table(results, dataset)
     return float(own[own["score"] == score].groupby("shift")[metric].mean().mean())
 
@@ -191,7 +191,7 @@ def _table(results: Results, dataset: str) -> pd.DataFrame:
 
 
 def _theirs(dataset: str, method: str, metric: str) -> str:
-    """Return the paper's mean over the shifts that its table has."""
+    """Return the paper's mean over the shifts in its table."""
     values = [v.mean for (case, m), v in paper.values(metric).items() if m == method and case[1:] == (dataset, "lenet")]
     return number(float(np.mean(values)), 2) if values else NOTHING
 

@@ -1,4 +1,4 @@
-"""The paper's tables and curves cell by cell: ours next to theirs, every intensity, and cells of equal error rates."""
+"""The paper's tables and curves beside ours: cell by cell, at every intensity, and at equal error rates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT = {
     "mc-dropout": "MC drop", "mc-dropout-ll": "MC drop LL", "svi": "SVI", "svi-ll": "SVI-LL", "ensemble": "ensemble",
     "qipf": "QIPF exact", "qipf-published": "QIPF program",
 }  # fmt: skip
-"""The paper's methods in few letters, and its QIPF twice."""
+"""Short names of the paper's methods; QIPF has two forms."""
 CURVES = (
     (("mnist", "lenet"), "rotation", "Fig. 4 d-g"),
     (("kmnist", "lenet"), "rotation", "appendix G.1"),
@@ -26,15 +26,15 @@ CURVES = (
     (("kmnist", "lenet"), "zoom", "appendix G.1"),
     (("cifar10", "resnet18"), "rotation", "appendix G.2"),
 )
-"""The curves over intensities that the paper draws."""
+"""The curves over intensities that the paper shows."""
 CURVE_METRICS = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC", "ece_paper": "ECE min-max", "point_biserial": "point-bis."}
 AT_CHANCE = 0.06
-"""A ROC-AUC this near to one half is taken as chance; average precision is then about the error rate."""
+"""A ROC-AUC within this distance of 0.5 is considered chance; average precision is then about the error rate."""
 
 
 @table("cells-{metric}", metric=paper.METRICS)
 def by_shift(results: Results, metric: str) -> str:
-    """Every cell of one of the paper's tables: our mean over intensities and networks, the paper's in brackets."""
+    """Every cell of one of the paper's tables: our mean over intensities and networks, with the paper's in brackets."""
     theirs, ours = paper.values(metric), results.means(metric)
     rows = []
     for pair, name in NETS.items():
@@ -65,7 +65,7 @@ def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
 
 
 def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ours: str) -> tuple[int, int]:
-    """Return the number of intensities at which a QIPF is the best of the paper's methods, and of all intensities."""
+    """Return the number of intensities at which one form of QIPF is the best of the methods, and of all intensities."""
     levels = _levels(results, pair, shift, metric)
     if ours not in levels or not set(RIVALS) <= set(levels):
         return 0, 0
@@ -89,7 +89,7 @@ def curves(results: Results) -> str:
 
 @table("turned")
 def turned(results: Results) -> str:
-    """Fig. 4 b and c: MNIST turned by 270 degrees."""
+    """Fig. 4 b and c: MNIST rotated by 270 degrees."""
 
     def cell(method: str, metric: str) -> str:
         levels = _levels(results, ("mnist", "lenet"), "rotation", metric)
@@ -100,7 +100,7 @@ def turned(results: Results) -> str:
 
 @table("error-rates")
 def error_rates(results: Results) -> str:
-    """The error rate that the paper's own numbers reveal, ours, and both at the intensity of ours that matches best."""
+    """Error rates revealed by the paper's numbers, our mean error rates, and ours at the best matching intensity."""
     rows = []
     for name, revealed, rates, gaps in matched_cells(results):
         found = (revealed, float(rates.mean()), float(rates[(rates - revealed).abs().idxmin()]))
@@ -111,7 +111,7 @@ def error_rates(results: Results) -> str:
 
 @value("matched")
 def matched_summary(results: Results, rival: str) -> str:
-    """The mean lead of the authors' QIPF over a rival at matched error rates, in how many cells, and the paper's."""
+    """The mean lead of the authors' QIPF over a rival at matched error rates, the cells won, and the paper's lead."""
     ours, theirs = zip(*(gaps[rival] for *_, gaps in matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     return f"{np.mean(ours):+.3f} (ahead in {ahead} of {len(ours)} cells; the paper {np.mean(theirs):+.3f})"
@@ -119,7 +119,7 @@ def matched_summary(results: Results, rival: str) -> str:
 
 @cache
 def matched_cells(results: Results) -> list[tuple[str, float, pd.Series, dict[str, tuple[float, float]]]]:
-    """Return cells with a known error rate: it, ours by severity, and the lead over rivals, ours and the paper's."""
+    """Return the cells with a revealed error rate: this rate, our rates by severity, and both leads over rivals."""
     found, printed = [], paper.values("roc_auc")
     for pair, name in NETS.items():
         for shift in SHIFTS:
@@ -140,7 +140,7 @@ def matched_cells(results: Results) -> list[tuple[str, float, pd.Series, dict[st
 
 
 def revealed_rate(case: Case) -> float | None:
-    """The error rate of a cell of the paper: the average precision of a method whose ROC-AUC is at chance."""
+    """Return the error rate in a cell of the paper: the average precision of a method whose ROC-AUC is at chance."""
     areas, precisions = paper.values("roc_auc"), paper.values("pr_auc")
     near = [
         (abs(areas[case, method].mean - 0.5), precisions[case, method].mean)
@@ -152,7 +152,7 @@ def revealed_rate(case: Case) -> float | None:
 
 @cache
 def _levels(results: Results, pair: tuple[str, str], shift: str, metric: str) -> pd.DataFrame:
-    """By intensity and column: the mean over networks, as it is."""
+    """Return the mean over networks, with one row per intensity and one column per score."""
     own = results.rows_of(metric, pair, shift)
     return own.pivot_table(index="severity", columns="column", values="value", aggfunc="mean")
 
@@ -167,5 +167,5 @@ def above_one(results: Results) -> str:
 
 @value("paper-cell")
 def paper_cell(results: Results, metric: str, shift: str, dataset: str, net: str, method: str) -> str:
-    """One number of the paper's tables."""
+    """One number in the paper's tables."""
     return number(paper.values(metric)[Case(shift, dataset, net), method].mean, 2)

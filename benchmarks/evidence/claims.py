@@ -1,4 +1,4 @@
-"""The paper's claims about detection, calibration and correlation, and its choices, beside our numbers."""
+"""The paper's claims about detection, calibration and correlation, and its design choices, beside our numbers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from qipf.study.tables.claims import RIVALS, TOPICS, Claim, paper_best, paper_ga
 from qipf.study.tables.paired import Difference, Verdict
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
-"""The two methods that can stand for the paper's QIPF, with their settings."""
+"""The two methods that can represent the paper's QIPF, with their settings."""
 
 ALSO = (
     "svi (entropy)", "svi-ll (entropy)", "ensemble (entropy)", "mc-dropout (entropy)", "softmax-response", "entropy",
     "max-logit", "energy", "knn", "default",
 )  # fmt: skip
-"""Rivals that the paper leaves out, or scores in another way."""
+"""Rivals that the paper omits or scores in another way."""
 
 PARTS = ("reliability", "resolution", "uncertainty")
 """The parts of a Brier score: reliability minus resolution plus uncertainty."""
@@ -31,12 +31,12 @@ PARTS = ("reliability", "resolution", "uncertainty")
 MARKS: dict[Verdict, str] = {"yes": "✓", "no": "✗", "undecided": "?", "not measured": NOTHING}
 AHEAD: dict[Verdict, str] = {"yes": "↑", "no": "↓", "undecided": "?", "not measured": NOTHING}
 LEVEL = 0.05
-"""The chance of one or more false verdicts among all that are corrected together."""
+"""The familywise error rate: the probability of at least one false verdict among those corrected together."""
 
 
 @table("against-{metric}", metric=TOPICS)
 def against(results: Results, metric: str) -> str:
-    """QIPF minus every other method, signed so that more is better, over all cases that have both."""
+    """QIPF minus every other method over all cases that have both; positive values favour QIPF."""
     rows = []
     for other in (*RIVALS, *ALSO):
         paper_says = paper_gap(metric, other)
@@ -62,7 +62,7 @@ def follows(results: Results, metric: str, second: str) -> str:
 
 @cache
 def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, int]:
-    """Holm's correction over QIPF against the paper's five rivals in every metric: what survives, decided, and all."""
+    """Apply Holm's correction to QIPF against five rivals; return what survives, and the number of decided and all."""
     found = {
         (metric, ours, other): gap
         for metric in TOPICS
@@ -82,13 +82,13 @@ def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, i
 
 @value("chance")
 def chance(results: Results, what: str) -> str:
-    """Return the number of verdicts, of those that decide, or of those left after Holm's correction."""
+    """Return the number of verdicts: all, decided, left after Holm's correction, or expected by chance."""
     kept, decided, count = surviving(results)
     return str({"given": count, "decided": decided, "left": len(kept), "expected": round(LEVEL * count)}[what])
 
 
 def _cell(results: Results, metric: str, ours: str, other: str, marks: dict[Verdict, str]) -> str:
-    """A difference with its interval and its verdict: ≈ if it cannot matter, ° if Holm's correction undoes it."""
+    """Return a difference with interval and verdict: ≈ if negligible, ° if Holm's correction rejects the verdict."""
     gap = results.difference(metric, ours, other)
     if gap is None:
         return NOTHING
@@ -112,7 +112,7 @@ def brier_parts(results: Results) -> str:
 
 @table("means-{metric}", metric=("roc_auc", "ece_paper"))
 def means(results: Results, metric: str) -> str:
-    """The mean over shifts and intensities by pair, with the paper's number in brackets."""
+    """Means over shifts and intensities for each pair, with the paper's numbers in brackets."""
     theirs = paper.values(metric)
     names = {**{method: method for method in RIVALS}, **dict.fromkeys(OURS, "qipf")}
     extra = [c for c in ALSO if np.isfinite(results.mean(metric, c))]
@@ -130,13 +130,13 @@ def means(results: Results, metric: str) -> str:
 
 @cache
 def paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
-    """Return the paper's claims in one metric, judged by one form of QIPF against the paper's methods."""
+    """Return the paper's claims in one metric, judged for one form of QIPF against the paper's methods."""
     rows = results.under_shift(metric)
     return claims(rows[rows["column"].isin([*RIVALS, ours])], metrics=[metric], ours=ours)
 
 
 def paper_share(metric: str) -> str:
-    """Return the share of the paper's cases in which QIPF is first by the paper's own numbers."""
+    """Return the fraction of the paper's cases in which QIPF is the best method in the paper's own numbers."""
     best = paper_best(metric)
     return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"
 
@@ -155,14 +155,14 @@ CHOICES: dict[str, tuple[tuple[str, str], ...]] = {
     "authors' program less max logit": (("qipf-published", "max-logit"),),
     "exact, cross-validated, less max logit": (("qipf", "max-logit"),),
 }  # fmt: skip
-"""The paper's choices, each compared with an alternative: columns that may hold both, in the order of the search."""
+"""The paper's design choices, each with pairs of columns to compare; the first pair that was measured is used."""
 VARIANTS = [name for name, entry in REGISTRY.items() if entry.kind == "qipf"]
 
 
 @table("choices")
 @table("choices-pr_auc", metric="pr_auc")
 def choices(results: Results, metric: str = "roc_auc") -> str:
-    """Each choice by pair: the size of the difference and its mark."""
+    """Every design choice on every pair: the difference and its mark."""
 
     def cell(choice: str, pair: tuple[str, str]) -> str:
         gap = chosen(results, choice, pair, metric)
@@ -172,14 +172,14 @@ def choices(results: Results, metric: str = "roc_auc") -> str:
 
 
 def chosen(results: Results, choice: str, pair: tuple[str, str], metric: str) -> Difference | None:
-    """Return the difference of the first compared columns that were measured."""
+    """Return the difference between the first two columns of a choice that were measured."""
     found = (results.difference(metric, first, second, pair) for first, second in CHOICES[choice])
     return next((gap for gap in found if gap is not None), None)
 
 
 @table("levels")
 def levels(results: Results) -> str:
-    """ROC-AUC by setting and pair; the plans say how many modes the authors' program has."""
+    """ROC-AUC by setting and pair; the plans state the number of modes of the authors' program."""
     orders = [
         method["params"].get("orders", (2, 4, 6, 8))
         for pair in PAIRS

@@ -1,4 +1,4 @@
-"""Error detection in the study of the paper: every score by pair and shift, differences, and what was run."""
+"""Error detection in the study of the paper: every score by pair and shift, differences, and facts about the runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble":
 
 @table("everything")
 def everything(results: Results) -> str:
-    """ROC-AUC / average precision of every score measured on all pairs, by pair and on average, the best in bold."""
+    """ROC-AUC / average precision of every score measured on all pairs, by pair and on average; the best is bold."""
     columns = [column for column in COLUMNS if np.isfinite(results.mean("roc_auc", column))]
     places = [*PAIRS, None]
     values = np.array([[[results.mean(m, c, pair) for m in METRICS] for pair in places] for c in columns])
@@ -92,7 +92,7 @@ def accuracies(results: Results, pair: tuple[str, str]) -> pd.Series:
 
 @table("out-of-distribution")
 def out_of_distribution(results: Results) -> str:
-    """ROC-AUC of telling another dataset's images from the network's own, mean over networks."""
+    """ROC-AUC for detecting images of another dataset, mean over networks."""
     rows = results.rows[(results.rows["errors"] == "ood") & (results.rows["metric"] == "roc_auc")]
     values = rows.groupby(["column", "shift"])["value"].mean()
     return grid(
@@ -105,7 +105,7 @@ def out_of_distribution(results: Results) -> str:
 
 @table("own-errors")
 def own_errors(results: Results) -> str:
-    """Methods with several passes: finding the base network's errors, and those of their own mean prediction."""
+    """Methods of several passes: detection of the base network's errors, and of errors of their own mean prediction."""
     rows = results.rows[(results.rows["severity"] > 0) & (results.rows["metric"] == "roc_auc")]
     own = rows[rows["errors"] == "own"]
     both = rows[rows["column"].isin(own["column"].unique())]
@@ -120,7 +120,7 @@ def own_errors(results: Results) -> str:
 
 @table("own-accuracy")
 def own_accuracy(results: Results) -> str:
-    """The accuracy of the mean prediction of methods with several passes on clean inputs: were they trained well?"""
+    """Accuracy of the mean prediction of methods of several passes on clean inputs, as a check of their training."""
     rows = results.rows[(results.rows["shift"] == "clean") & (results.rows["metric"] == "accuracy")]
     lines = [["one network", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
     own = rows[rows["errors"] == "own"].groupby(["column", "dataset", "net"])["value"].mean()
@@ -132,7 +132,7 @@ def own_accuracy(results: Results) -> str:
 
 
 def pair_heads(results: Results) -> dict[tuple[str, str], str]:
-    """Return the headings of the pairs, with a mark on those that were measured on a part of the images."""
+    """Return the headings of the pairs, with a mark on those that were measured on only some of the images."""
     part = _parts(results)
     return {pair: name + "‡" * (pair in part) for pair, name in PAIRS.items()}
 
@@ -157,7 +157,7 @@ def gap(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -
 
 @table("runs")
 def runs(results: Results) -> str:
-    """By pair: accuracy here and in the paper, networks, images, and the settings of methods with several passes."""
+    """For each pair: accuracy here and in the paper, networks, images, and settings of methods of several passes."""
     columns = []
     for pair in PAIRS:
         plan = results.plan(pair)
@@ -190,7 +190,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 @table("looks")
 def looks(results: Results) -> str:
-    """Every published look at the lead of the old default over the ensemble, in order, and what it is today."""
+    """Every published value of the lead of the old default over the ensemble, in order, with its present value."""
     rows = [[look["look"], look["interval"], look["published"]] for look in results.json("paper/looks.json")]
     gap = results.difference("roc_auc", "default", "ensemble (entropy)")
     rows.append(["the same numbers, today's interval", "networks, intensities, shifts; images", signed(gap)])

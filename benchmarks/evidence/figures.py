@@ -25,7 +25,7 @@ CHART = {
     "logistic head on the same data": ("logistic head, same images", 1, 1, "1"),
     "MC dropout, entropy": ("MC dropout, better statistic", 20, 3, "o"),
 }
-"""By score of the probe study: its name in the chart, forward passes per prediction, colour and marker."""
+"""Scores of the probe study, each with its name in the chart, forward passes per prediction, colour and marker."""
 TWIN_CHART = {
     "probe": ("qipf.default (probe)", 1, 0, "D"),
     "ensemble of 10": ("ensemble of 10, best statistic", 10, 1, "o"),
@@ -34,13 +34,13 @@ TWIN_CHART = {
     "twin x2": ("twin, two views", 2, 5, "s"),
     "5 second networks": ("5 networks, perturbed images", 6, 1, "s"),
 }
-"""The same for rows of the twin study; what `qipf.wrap` adds to a pass of the network is counted."""
+"""The same for rows of the twin study; the cost that `qipf.wrap` adds to a forward pass is included."""
 HERO = ("mnist", "resnet18")
-"""The pairs in the picture of accepted and flagged predictions."""
+"""The pairs in the figure of accepted and flagged predictions."""
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """Draw the figures of docs/reproduction-tables.md and README.md; return the files."""
+    """Draw the figures in docs/reproduction-tables.md and README.md, and return the files."""
     files = []
     for name, draw in {"severity": severity, "cost": chart, "hero": hero}.items():
         plate = Plate(name, partial(draw, results), {}, "")
@@ -51,7 +51,7 @@ def write(results: Results, folder: Path) -> list[Path]:
 
 
 def severity(results: Results, palette: Palette) -> Any:
-    """Draw ROC-AUC by severity: one row per pair, one column per shift, one line per score; the paper's are dashed."""
+    """Draw ROC-AUC by severity: one row per pair, one column per shift, one line per score (dashed for the paper's)."""
     figure = new_figure(9.0, 6.5)
     axes = figure.subplots(len(PAIRS), len(SHIFTS), sharex=True, sharey="row")
     for line, (pair, name) in zip(axes, PAIRS.items(), strict=True):
@@ -71,7 +71,7 @@ def severity(results: Results, palette: Palette) -> Any:
 
 
 def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> Any:
-    """Return ROC-AUC by severity from the mildest, mean over networks."""
+    """Return the mean ROC-AUC over networks by severity, mildest first."""
     own = results.rows_of("roc_auc", pair, shift, column)
     places = zip(own["intensity"], own["severity"], strict=True)
     levels = [severity_of(shift, intensity, severity) for intensity, severity in places]
@@ -112,7 +112,7 @@ def _point(axis: Any, passes: float, value: float, words: str, colour: str, mark
 
 
 def hero(results: Results, palette: Palette) -> Any:
-    """Draw the error rates of all, of accepted and of flagged predictions by shift, after a promise of 1 %."""
+    """Draw the error rates of all, accepted and flagged predictions by shift, for a promised error rate of 1%."""
     records = read(results.folder)
     figure = new_figure(9.0, 3.2)
     axes = figure.subplots(1, len(HERO), sharey=True)

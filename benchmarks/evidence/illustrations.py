@@ -1,4 +1,4 @@
-"""The paper's descriptions of its illustrations, judged by the tables in the gallery's captions (docs/images/*.md)."""
+"""Judge the paper's descriptions of its illustrations by the tables in the gallery's captions (docs/images/*.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
 
 class Spread(NamedTuple):
-    """A median and its range over seeds; the range is the median if the caption has none."""
+    """A median and its range over seeds; without a range in the caption, both ends equal the median."""
 
     value: float
     low: float
@@ -32,7 +32,7 @@ class Spread(NamedTuple):
 
 @table("illustrations")
 def judged(results: Results) -> str:
-    """Claim by claim, with the numbers that decide it. A range over seeds must lie on one side as a whole."""
+    """Every claim with the numbers that decide it; for a verdict, the whole range over seeds must lie on one side."""
     return markdown(["the paper says", "here", ""], [list(row) for row in rows()])
 
 
@@ -76,13 +76,13 @@ def _row(claim: str, here: str, holds: Verdict) -> tuple[str, str, str]:
 
 
 def _above_one(claim: str, row: dict[str, Spread], key: str, *, opposite: bool = False) -> tuple[str, str, str]:
-    """Judge a claim that holds if a ratio lies above one, or below one if the claim is the opposite."""
+    """Judge the claim that a ratio is above one or, with `opposite`, below one."""
     low, high = row[key].low - 1, row[key].high - 1
     return _row(claim, f"{key} {row[key]}", verdict(-high, -low) if opposite else verdict(low, high))
 
 
 def caption_table(name: str) -> dict[str, dict[str, Spread]]:
-    """The table of a caption, by row and column."""
+    """Return the table in a caption, keyed by row and column."""
     lines = [
         [cell.strip() for cell in line.strip("| \n").split("|")]
         for line in (IMAGES / f"{name}.md").read_text().splitlines()

@@ -20,13 +20,13 @@ CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 Render = Callable[[str, str], str]
 Made = TypeVar("Made", bound=Callable[..., str])
 TABLES: dict[str, Callable[..., str]] = {}
-"""By name, the function that makes a table from the results."""
+"""Functions that compute a table from the results, keyed by name."""
 VALUES: dict[str, Callable[..., str]] = {}
-"""By name, the function that makes a value from the results and the arguments of its mark."""
+"""Functions that compute a value from the results and the arguments of its mark, keyed by name."""
 
 
 def table(name: str, /, **settings: Any) -> Callable[[Made], Made]:
-    """Register a function that makes a table; a setting in braces in the name is a list, with one table per item."""
+    """Register a function that computes a table; a setting in braces in the name yields one table per value."""
 
     def register(make: Made) -> Made:
         listed = [key for key in settings if f"{{{key}}}" in name]
@@ -41,7 +41,7 @@ def table(name: str, /, **settings: Any) -> Callable[[Made], Made]:
 
 
 def value(name: str) -> Callable[[Made], Made]:
-    """Register a function that makes a value."""
+    """Register a function that computes a value."""
 
     def register(make: Made) -> Made:
         VALUES[name] = make
@@ -77,7 +77,7 @@ def marks(text: str) -> list[Mark]:
 
 
 def written(text: str, render: Render) -> str:
-    """Return the page with the content of every mark computed again, from its kind and name, by `render`."""
+    """Return the page with the content of every mark replaced by `render(kind, name)`."""
     marks(text)
 
     def replace(match: re.Match[str]) -> str:
@@ -89,7 +89,7 @@ def written(text: str, render: Render) -> str:
 
 
 def stale(text: str, render: Render) -> list[str]:
-    """Return the names of the marks whose content differs from what the results say."""
+    """Return the names of the marks whose content differs from the results."""
     return [
         f"{mark.kind}: {mark.name}"
         for mark in marks(text)

@@ -1,4 +1,4 @@
-"""The tables of docs/results/onnx-networks.md, from results/real/onnx-*.json."""
+"""The tables in docs/results/onnx-networks.md, computed from results/real/onnx-*.json."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SUITES = {
     "lines": ("PP-OCRv4, lines", "onnx-ocr.json", ("lines",), "lines"),
 }
 BEHIND, AHEAD = 0.01, 0.02
-"""The bars of the protocol."""
+"""The thresholds of the protocol."""
 
 
 @table("onnx-bars")
 def bars(results: Results) -> str:
-    """Every suite: the default, its best rival, the difference, and the bars."""
+    """Every suite with the default, its best rival, the difference, and the verdicts on the bars."""
     rows = []
     for name, (title, *_) in SUITES.items():
         found = summary(results, name)
@@ -44,7 +44,7 @@ def bars(results: Results) -> str:
     runs={"magika-apart": "other folders", "magika": "same folders", "magika-open": "all 214 types"},
 )
 def means(results: Results, runs: dict[str, str]) -> str:
-    """Mean ROC-AUC over the shifted cells of every score in some runs, the best of the first run first."""
+    """Mean ROC-AUC over the shifted cells of every score in several runs, sorted by the first run."""
     found = {suite: summary(results, suite)["mean"] for suite in runs}
     names = {name: f"**{name}**" if name == "default" else name for name in found[next(iter(runs))]}
     return grid("score", names, runs, lambda name, suite: number(found[suite].get(name, float("nan"))))
@@ -52,7 +52,7 @@ def means(results: Results, runs: dict[str, str]) -> str:
 
 @table("onnx-cells-{suite}", suite=("magika-apart", "magika", "characters", "lines"))
 def by_cell(results: Results, suite: str) -> str:
-    """Every cell: errors, the default, and the best other score."""
+    """Every cell with its errors, the default, and the best other score."""
     _, file, _, key = SUITES[suite]
     rows = []
     for name, cell in results.json(f"real/{file}")[key].items():
@@ -69,14 +69,14 @@ def by_cell(results: Results, suite: str) -> str:
 
 
 def summary(results: Results, suite: str) -> dict[str, Any]:
-    """Return the summary of all shifted cells of a suite."""
+    """Return the summary over all shifted cells of a suite."""
     _, file, keys, _ = SUITES[suite]
     return results.json(f"real/{file}", "shifted", *keys)
 
 
 @value("onnx-unknown-first")
 def unknown_first(results: Results, score: str) -> str:
-    """With all 214 types, the mean over the shifted cells of a score that learns nothing."""
+    """With all 214 types, the mean over the shifted cells of a score that is not fitted."""
     cells = results.json("real/onnx-magika-closed.json")["cells"]
     found = [cell["open"]["roc_auc"][score] for name, cell in cells.items() if name != "clean"]
     return number(sum(found) / len(found))

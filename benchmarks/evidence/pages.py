@@ -1,4 +1,4 @@
-"""Pages that quote results, and the functions that fill their marks."""
+"""Pages that quote results, and the modules that compute them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "minutes": lambda seconds: f"{seconds / 60:.0f}",
     "text": str,
 }
-"""Values that stand in a JSON file: `<!-- value: count; FILE; KEY; KEY -->`."""
+"""Formats of values that are read directly from a JSON file: `<!-- value: count; FILE; KEY; KEY -->`."""
 
 
 def _in_file(results: Results, file: str, *keys: str, form: Callable[[Any], str]) -> str:
@@ -62,7 +62,7 @@ for name, form in FORMATS.items():
 
 
 def renderer(results: Results) -> Callable[[str, str], str]:
-    """Return a function that gives the content of a mark from its kind and name and computes each once."""
+    """Return a function that computes the content of a mark from its kind and name, once per mark."""
 
     @cache
     def render(kind: str, name: str) -> str:

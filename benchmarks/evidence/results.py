@@ -35,17 +35,17 @@ COLUMNS = [
     for statistic in ("entropy", "std", "score")
     if statistic in entry.statistics and entry.name in (entry.kind, "qipf-published")
 ]
-"""The scores that the tables of every score list, in their order: each method, without variants of its settings."""
+"""The scores listed in tables of all scores, in order: every method, without variants of its settings."""
 NOTHING = "–"
 STUDY_IMAGES = 10_000
 
 
 class Missing(LookupError):
-    """A file of the results does not exist, or nothing in it answers the question."""
+    """A file of the results does not exist, or does not contain the requested number."""
 
 
 class Results:
-    """Everything in the repository's `results`, or in another folder like it."""
+    """The contents of the repository's `results`, or of another folder with the same layout."""
 
     def __init__(self, folder: Path = ROOT / "results") -> None:
         self.folder = folder
@@ -54,29 +54,29 @@ class Results:
 
     @cached_property
     def folders(self) -> list[Path]:
-        """The folders with long tables."""
+        """The folders that contain long tables."""
         return sorted(path.parent for path in (self.folder / "paper").glob("*/table.parquet"))
 
     @cached_property
     def all_rows(self) -> pd.DataFrame:
-        """The long tables, one after the other."""
+        """All long tables, concatenated."""
         return pd.concat([pd.read_parquet(folder / "table.parquet") for folder in self.folders], ignore_index=True)
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """The long table with the column `column` (see `qipf.study.tables.frame.column_of`), comparable rows only.
 
-        If methods with several passes saw a part of the inputs, every method's rows are about that part.
+        If methods of several passes were run on only some of the inputs, all rows refer to these inputs.
         """
         return comparable(long_frame(self.all_rows))
 
     @cached_property
     def shifted(self) -> pd.DataFrame:
-        """The rows under shift about the errors of the base network."""
+        """The rows for shifted inputs and errors of the base network."""
         return shifted(self.rows)
 
     def _under_shift(self, metric: str) -> pd.DataFrame:
-        """The rows under shift about one metric."""
+        """The rows for shifted inputs and one metric."""
         return self.shifted[self.shifted["metric"] == metric]
 
     def _paired(self, metric: str) -> Paired:
@@ -86,14 +86,14 @@ class Results:
     def _difference(
         self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None
     ) -> Difference | None:
-        """Ours minus theirs with its interval; None if there is nothing to compare."""
+        """The difference between two columns with its interval, or None if they have no case in common."""
         paired = self.paired(metric)
         cases = [c for c in paired.values if pair in (None, (c.dataset, c.net))]
         error = self.image_error(ours, theirs, pair) if metric == "roc_auc" else 0.0
         return paired.difference(ours, theirs, cases, image_error=error)
 
     def image_error(self, ours: str, theirs: str, pair: tuple[str, str] | None = None) -> float:
-        """The standard error of a mean difference in ROC-AUC over the choice of images; 0 if it is not known.
+        """The standard error of a mean difference in ROC-AUC due to the choice of images; 0 if unknown.
 
         It was measured on the authors' networks, for differences from their QIPF. Between two forms of QIPF, and the
         largest logit, which it is a function of, it is that of the forms with exact derivatives. For a pair of scores
@@ -117,13 +117,13 @@ class Results:
         return one * (facts[0]["images"] / images) ** 0.5
 
     def _means(self, metric: str) -> pd.Series:
-        """By column, dataset, net and shift: the mean over intensities, then over networks."""
+        """Means over intensities, then over networks, by column, dataset, net and shift."""
         rows = self.under_shift(metric)
         by_seed = rows.groupby(["column", "dataset", "net", "shift", "seed"])["value"].mean()
         return by_seed.groupby(["column", "dataset", "net", "shift"]).mean()
 
     def mean(self, metric: str, column: str, pair: tuple[str, str] | None = None, shift: str | None = None) -> float:
-        """Mean over shifts, then over pairs, of those asked for; NaN if one of them is missing."""
+        """The mean over shifts, then over pairs; NaN if any requested pair is missing."""
         values = self.means(metric)
         pairs, shifts = [pair] if pair else list(PAIRS), [shift] if shift else SHIFTS
         return float(np.mean([np.mean([values.get((column, *p, s), np.nan) for s in shifts]) for p in pairs]))
@@ -143,7 +143,7 @@ class Results:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """Run times, one row per network, method and device ("cuda" or "cpu")."""
+        """Run times, with one row per network, method and device ("cuda" or "cpu")."""
         columns = ["dataset", "net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
         files = [path for folder in self.folders for path in sorted(folder.glob("times*.csv"))]
         tables = [pd.read_csv(path)[columns] for path in files]
@@ -159,7 +159,7 @@ class Results:
         return {}
 
     def json(self, name: str, *keys: str) -> Any:
-        """Return the content of a JSON file in the folder, or what its keys lead to.
+        """Return the content of a JSON file in the folder, or the value under the given keys.
 
         Raises:
             Missing: there is no such file.
@@ -173,7 +173,7 @@ class Results:
         return value
 
     def rows_of(self, metric: str, pair: tuple[str, str], shift: str = "", column: str = "") -> pd.DataFrame:
-        """Return the rows under shift about one metric and one pair, perhaps of one shift and one score."""
+        """Return the rows for shifted inputs, one metric and one pair; optionally, for only one shift and one score."""
         rows = self.under_shift(metric)
         rows = rows[(rows["dataset"] == pair[0]) & (rows["net"] == pair[1])]
         rows = rows[rows["shift"] == shift] if shift else rows
@@ -181,7 +181,7 @@ class Results:
 
 
 def plain_title(column: str) -> str:
-    """A column in words. The `default` of these runs are class fields; the probe has a study of its own."""
+    """The title of a column. In these runs, `default` means class fields; the probe has a study of its own."""
     return "Class fields (the previous default)" if column == "default" else column_title(column)
 
 
@@ -196,7 +196,7 @@ SHORT = {
     "qipf-all-weights": "QIPF, every weight", "qipf-published-4-modes": "program, 4 modes",
     "qipf-published-10-modes": "program, 10 modes",
 }  # fmt: skip
-"""Methods in few letters, for tables that must not be wider than a page; LL is short for last layer."""
+"""Short names of methods for wide tables; LL stands for last layer."""
 STATISTIC = {
     "std": ", std", "entropy": ", entropy", "max_logit_one_pass": ", one pass", "std_mean_class": ", std of its class",
     "contrast": ", contrast", "mutual_information": ", mutual information", "score": "",
@@ -204,14 +204,14 @@ STATISTIC = {
 
 
 def short(column: str) -> str:
-    """A column in few letters, the recommended score in bold."""
+    """The short name of a column; the recommended score is bold."""
     method, statistic = split_column(column)
     name = f"{SHORT.get(method, method)}{STATISTIC.get(statistic, '')}"
     return f"**{name}**" if info(method).family == "recommended" else name
 
 
 def number(value: float, digits: int = 3, bold: bool = False) -> str:
-    """A number as .772 or 1.204; a dash if nothing was measured."""
+    """A number formatted like .772 or 1.204, or a dash for a missing one."""
     if not np.isfinite(value):
         return NOTHING
     text = f"{value:.{digits}f}"
@@ -233,20 +233,20 @@ def signed(found: Difference | Interval | None) -> str:
 
 
 def slashed(values: Iterable[float], best: Iterable[float] = ()) -> str:
-    """Return numbers with slashes between them, bold if they equal the best."""
+    """Return numbers separated by slashes, in bold if they equal the best."""
     values, best = list(values), list(best)
     top = best or [np.nan] * len(values)
     return " / ".join(number(v, bold=bool(round(v, 3) == b)) for v, b in zip(values, top, strict=True))
 
 
 def grid(corner: str, rows: Mapping[Any, str], columns: Mapping[Any, str], cell: Callable[[Any, Any], str]) -> str:
-    """Return a table with a row and a column for every key, named by its value."""
+    """Return a table with one row and one column per key, whose headings are the values."""
     lines = [[words, *(cell(row, column) for column in columns)] for row, words in rows.items()]
     return markdown([corner, *columns.values()], lines)
 
 
 def markdown(heads: list[str], rows: list[list[str]], below: str = "") -> str:
-    """A table, and a line below it."""
+    """A Markdown table, optionally followed by a line of text."""
     lines = [heads, ["---"] * len(heads), *rows]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{text}\n\n{below}" if below else text

@@ -1,4 +1,4 @@
-"""The methods of several passes by every statistic, their calibration and dropout rates, and small experiments."""
+"""Methods of several passes: all statistics, calibration and dropout rates; and small experiments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATISTICS = {
     "mutual_information": "mutual inf.", "max_logit_one_pass": "one pass",
 }  # fmt: skip
 HALVES = (list(NETS)[:2], list(NETS)[2:])
-"""The LeNets, then CIFAR-10: one table would be too wide."""
+"""The LeNets and the CIFAR-10 networks, since one table would be too wide."""
 TRIAL = {"seeds": (0, 1, 2), "severities": (2, 5, 8)}
 """The networks and severities of the trial of dropout rates."""
 RATES_FILE = "paper/dropout-rates.json"
@@ -33,12 +33,12 @@ PAPER_RATES = {
     "mc-dropout": {"mnist": 0.1, "kmnist": 0.1, "cifar10-vgg3": 0.2},
     "mc-dropout-ll": dict.fromkeys(RATED, 0.2),
 }
-"""The rates that the paper's appendix F.2 calls the best."""
+"""The best rates according to the paper's appendix F.2."""
 
 
 @table("rivals-statistics")
 def statistics(results: Results) -> str:
-    """ROC-AUC under shift by every statistic, the best of each method in bold."""
+    """ROC-AUC under shift for every statistic; the best of each method is bold."""
     tables = []
     for pairs in HALVES:
         rows = []
@@ -54,7 +54,7 @@ def statistics(results: Results) -> str:
 
 @table("rivals-calibration")
 def calibration(results: Results) -> str:
-    """Conventional ECE and Brier score under shift, each method's own prediction."""
+    """Conventional ECE and Brier score under shift, for each method's own predictions."""
     metrics = {"ece_confidence": "ECE", "brier_confidence": "Brier"}
     values = _confidence(results).groupby(["method", "dataset", "net", "metric"]).mean()
     names = {"entropy": "one network, and QIPF", **METHODS}
@@ -74,7 +74,7 @@ def _confidence(results: Results) -> pd.Series:
 
 
 def calibrated_best(results: Results, metric: str) -> tuple[int, int]:
-    """Count the pairs and shifts in which one network is calibrated better than each of the paper's rivals there."""
+    """Count the pairs and shifts in which a single network is better calibrated than all of the paper's rivals."""
     means = _confidence(results).groupby(["metric", "dataset", "net", "shift", "method"]).mean()
     found = []
     for pair in NETS:
@@ -97,7 +97,7 @@ def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
 
 
 def mean_rates(results: Results, kind: str) -> dict[str, dict[float, float]]:
-    """Return ROC-AUC of MC dropout's standard deviation by plan and rate, mean over networks."""
+    """Return the mean ROC-AUC over networks of MC dropout's standard deviation, by plan and rate."""
     return {
         plan: {float(rate): float(np.mean(own)) for rate, own in values[kind].items()}
         for plan, values in results.json(RATES_FILE, "roc_auc").items()
@@ -106,7 +106,7 @@ def mean_rates(results: Results, kind: str) -> dict[str, dict[float, float]]:
 
 @table("dropout-rates")
 def rates(results: Results) -> str:
-    """ROC-AUC of MC dropout's standard deviation by rate, means over networks, the paper's rate in bold."""
+    """ROC-AUC of MC dropout's standard deviation by rate, mean over networks; the paper's rate is bold."""
     tried, rows = results.json(RATES_FILE, "rates"), []
     for kind, words in DROPPING.items():
         for plan, values in mean_rates(results, kind).items():
@@ -117,9 +117,9 @@ def rates(results: Results) -> str:
 
 @value("best-rate")
 def at_best_rate(results: Results, plan: str) -> str:
-    """Return MC dropout's deviation in the study, at the best rate, and the authors' QIPF beside it.
+    """Return the ROC-AUC of MC dropout's deviation in the study and at the best rate, and of the authors' QIPF.
 
-    The study's numbers are those of the networks and severities of the trial of rates, on all of its own images.
+    The numbers from the study are for the networks and severities of the trial of rates, but for all images.
     """
     values = mean_rates(results, "mc-dropout")[plan]
     gain = max(values.values()) - values[PAPER_RATES["mc-dropout"][plan]]
@@ -146,7 +146,7 @@ def one_number(results: Results) -> str:
 
 @table("why-reliability")
 def reliability(results: Results) -> str:
-    """Cost of the rising side in proper calibration."""
+    """The cost of the rising side of the modes in proper calibration."""
     found, keys = results.json("paper/why-one-number.json"), ("reliability", "reliability, stopped")
     rows = [[name, *(number(values.get(key, np.nan)) for key in keys)] for name, values in found.items()]
     return markdown(["MNIST LeNet (lower is better)", *keys], rows)
@@ -154,7 +154,7 @@ def reliability(results: Results) -> str:
 
 @table("why-calibration")
 def scales(results: Results) -> str:
-    """One ranking, several scales."""
+    """Calibration of one ranking on several scales."""
     metrics = {
         "roc_auc": "ROC-AUC", "ece_paper": "ECE m", "brier_paper": "Brier m", "ece_proper": "ECE i",
         "brier_proper": "Brier i", "spearman": "Spearman", "point_biserial": "pt-bis.",
@@ -166,7 +166,7 @@ def scales(results: Results) -> str:
 
 @table("why-spread")
 def spread(results: Results) -> str:
-    """Predictions as an ensemble's standard deviation and entropy rank them."""
+    """Ranks of predictions by the standard deviation and the entropy of an ensemble."""
     rows = []
     for name, values in results.json("paper/why-spread.json").items():
         if name == "roc_auc":

@@ -1,4 +1,4 @@
-"""Times: the paper's Table 3 beside ours, and the tables of benchmarks/README.md."""
+"""Times: the paper's Table 3 beside ours, and the tables in benchmarks/README.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PASSES = {
 
 @table("table-3")
 def table_3(results: Results) -> str:
-    """Milliseconds and forward passes by network and method."""
+    """Times by network and method, in milliseconds and in forward passes."""
     rows = []
     for net, words in paper.NETS.items():
         for method in METHODS:
@@ -68,7 +68,7 @@ def faster(results: Results) -> str:
 
 @value("forward-noise")
 def forward_noise(results: Results, device: str) -> str:
-    """The largest relative difference between the forward passes that were measured along with the methods."""
+    """The largest relative difference between the forward passes that were timed together with the methods."""
     forward = results.times[results.times["device"] == device].groupby("net")["forward_ms"]
     return f"{100 * (forward.max() / forward.min() - 1).max():.0f} %"
 
@@ -95,7 +95,7 @@ def _short(value: float) -> str:
 
 @table("speed-passes")
 def passes(results: Results) -> str:
-    """Epochs and passes of 10,000 images on a GPU."""
+    """Times of epochs, and of passes over 10,000 images, on a GPU."""
     nets = results.json("paper/gpu-passes.json", "nets")
     ordinary = "an epoch of ordinary steps (55,000 or 45,000 images; batches of 128, 250, 250)"
     rows = [
@@ -111,7 +111,7 @@ def passes(results: Results) -> str:
 
 @table("speed-cpu")
 def on_a_core(results: Results) -> str:
-    """Cost of fitting in trainings of the network, and what `wrap` adds to a pass, by batch size, on a CPU core."""
+    """The cost of fitting in trainings of the network, and the cost that `wrap` adds by batch size, on one CPU core."""
     rows = []
     for net, found in _on_a_core(results).items():
         for scorer, effort in (("WeightQIPF", ""), ("qipf.default", "standard"), ("twin", "thorough")):
@@ -137,14 +137,14 @@ def fitting_cost(results: Results, effort: str = "standard") -> str:
 
 @value("wrap-adds")
 def wrap_adds(results: Results, scorer: str) -> str:
-    """Return the passes that `wrap` adds to one input on one CPU core, on LeNet, VGG-3 and ResNet-18."""
+    """Return the cost that `wrap` adds for one input on one CPU core, in passes of LeNet, VGG-3 and ResNet-18."""
     known = [found["wrap, by batch"]["1"] for found in _on_a_core(results).values()]
     return listed(f"{found[scorer] / 100:.1f}" for found in known if scorer in found)
 
 
 @value("recorded-steps")
 def recorded_steps(results: Results, net: str) -> str:
-    """Return the speed of recorded steps as a multiple of that of compiled ones."""
+    """Return the speed of recorded steps relative to compiled steps."""
     found = results.json("recorded-steps.json", "seconds per epoch", net)
     return f"{found['compiled']['epoch'] / found['recorded']['epoch']:.1f}"
 

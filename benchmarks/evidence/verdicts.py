@@ -1,7 +1,7 @@
-"""Every claim of the paper with a verdict and its reason, and apart from them the comparisons that are ours.
+"""Every claim of the paper with a verdict and its reason and, separately, our own comparisons.
 
-claims.csv lists both. Its column `judge` has a verdict, and `arguments` the reason for it; or `judge` names a function
-below, and `arguments` what it is called with.
+claims.csv lists both. Its columns `judge` and `arguments` contain either a verdict and its reason, or the name of a
+function below and its arguments.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OURS_ALONE = "comparisons"
 """The part of claims.csv with comparisons that the paper does not make."""
 BAYESIAN = ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll")
 PROBE_NAMES = ("QIPF, exact operator", "QIPF, authors' program")
-"""The two forms of QIPF in the probe's study."""
+"""The two forms of QIPF in the probe study."""
 
 Found = tuple[str, str]
 JUDGES: dict[str, Callable[..., Found]] = {}
@@ -69,7 +69,7 @@ def comparisons(results: Results) -> str:
 
 @table("claims-count")
 def counts(results: Results) -> str:
-    """Return the number of claims by part of the paper and verdict; those that hold without a measurement apart."""
+    """Return the number of claims by part and verdict; claims that hold without measurement are counted separately."""
     words = ("holds, measured", NO_MEASUREMENT, PARTLY, OPEN, FAILS, UNKNOWN, "no verdict")
 
     def cell(part: str, word: str) -> str:
@@ -121,7 +121,7 @@ def _agreed(words: set[str]) -> str:
 
 @_judge
 def most(results: Results, metric: str) -> Found:
-    """Judge whether both forms of QIPF are best in most cases by one metric."""
+    """Judge whether both forms of QIPF are best in most cases in one metric."""
     found = [next(c for c in paper_claims(results, metric, ours) if c.scope == "most") for ours in OURS]
     shares = [f"{0.5 + claim.advantage:.0%}" if np.isfinite(claim.advantage) else "–" for claim in found]
     text = f"best in {shares[0]} exact, {shares[1]} program; paper {paper_share(metric)}"
@@ -141,9 +141,9 @@ def _ends(gaps: list[Any]) -> str:
 def better(results: Results, rival: str) -> Found:
     """Judge whether QIPF is better than a rival by its standard deviation, as the paper scores it.
 
-    It holds if both forms of QIPF are decidedly ahead in ROC-AUC and in PR-AUC and, if the authors' own networks
-    have the rival, as their program scores it, not behind there by what matters. It holds in part if most of this is
-    so, and fails if something is decidedly behind and nothing ahead.
+    It holds if both forms of QIPF are decidedly ahead in ROC-AUC and in PR-AUC and, if the rival was measured on the
+    authors' own networks, not relevantly behind there. It holds in part if most of these conditions are met, and fails
+    if any comparison is decidedly behind and none is ahead.
     """
     gaps = {m: [_measured(results.difference(m, ours, rival)) for ours in OURS] for m in ("roc_auc", "pr_auc")}
     decided = [gap.verdict for both in gaps.values() for gap in both]
@@ -187,7 +187,7 @@ def compared(results: Results, rival: str, metric: str = "roc_auc") -> Found:
 
 @_judge
 def in_probe_study(results: Results, rival: str) -> Found:
-    """Compare by the probe's study, whose intervals resample images as well."""
+    """Compare in the probe study, whose intervals also resample images."""
     found = study(results)
     if not found.pairs:
         return UNMEASURED
@@ -226,7 +226,7 @@ def curve(results: Results, pair: str, shift: str, metric: str) -> Found:
 
 @_judge
 def figure(results: Results, start: str) -> Found:
-    """Report what the captions of the illustrations decide."""
+    """Report the verdicts based on the captions of the illustrations."""
     marks = {"✓": HOLDS, "✗": FAILS, "?": OPEN, illustrations.PARTLY: PARTLY}
     rows = [row for row in illustrations.rows() if row[0].startswith(start)]
     words = {marks[mark] for _, _, mark in rows}
@@ -275,7 +275,7 @@ def faster(results: Results, other: str) -> Found:
 
 @_judge
 def accuracies(results: Results) -> Found:
-    """Judge whether the paper's networks could be further ones of ours, by the 95 % interval for one more accuracy."""
+    """Judge whether the paper's accuracies lie in our 95% intervals for the accuracy of one further network."""
     own = {pair: [100 * value for value in detection.accuracies(results, pair)] for pair in PAPER_ACCURACY}
     if min(map(len, own.values())) < 2:
         return UNMEASURED
@@ -315,14 +315,14 @@ def by_its_own_numbers(results: Results) -> Found:
 
 @_judge
 def boundary(results: Results, name: str) -> Found:
-    """Judge whether a method is less sure at the boundary than among seen data."""
+    """Judge whether a method is less certain at the boundary than near seen data."""
     spread = illustrations.caption_table("moons")[name]["boundary / seen"]
     return (HOLDS if spread.low > 1 else OPEN), f"boundary / seen {spread}"
 
 
 @_judge
 def best_rates(results: Results, kind: str) -> Found:
-    """Judge whether the paper's dropout rate is the best of those that were tried, or nearly so, on every pair."""
+    """Judge whether the paper's dropout rate is the best or nearly the best of the rates tried, on every pair."""
     found = mean_rates(results, kind)
     behind = [max(means.values()) - means[PAPER_RATES[kind][plan]] for plan, means in found.items()]
     sizes = ", ".join(number(size) for size in behind)
@@ -331,7 +331,7 @@ def best_rates(results: Results, kind: str) -> Found:
 
 @_judge
 def passes(results: Results) -> Found:
-    """Judge whether fewer passes and fewer members cost much."""
+    """Judge whether fewer passes and fewer members reduce quality much."""
     values = [facts["passes"] for facts in authors.facts_of(results).values()]
     dropout = [v["mc-dropout, 30, std"] - v["mc-dropout, 5, std"] for v in values]
     members = [v["ensemble, 10, std"] - v["ensemble, 3, std"] for v in values]
@@ -342,7 +342,7 @@ def passes(results: Results) -> Found:
 
 @_judge
 def decay(results: Results) -> Found:
-    """Judge whether the medians of the modes fall with the order."""
+    """Judge whether the medians of the modes decrease with the order."""
     modes = [facts["modes"][key] for facts in authors.facts_of(results).values() for key in authors.MODES]
     falling = sum(bool(np.all(np.diff(values) < 0)) for values in modes)
     return _of_all(falling, len(modes)), f"medians fall with the order in {falling} of {len(modes)} settings"
@@ -382,9 +382,9 @@ def cost(results: Results) -> Found:
 
 @_judge
 def overlap(results: Results) -> Found:
-    """Judge whether QIPF's histograms of right and wrong predictions overlap least, beyond the error of the images.
+    """Judge whether QIPF's histograms of right and wrong predictions overlap least, by more than the error over images.
 
-    The standard error of an overlap is taken as that of a share of the images, since single images are not recorded.
+    The standard error of an overlap is that of a fraction of the images, since single images are not recorded.
     """
     own, others, images = _histograms(results, "overlap")
     least = min(others)
@@ -395,7 +395,7 @@ def overlap(results: Results) -> Found:
 
 @_judge
 def apart(results: Results) -> Found:
-    """Report how far QIPF's most frequent values of right and wrong predictions are apart; there is no interval."""
+    """Report the distance between QIPF's most frequent values for right and wrong predictions; there is no interval."""
     own, others, _ = _histograms(results, "distance")
     return OPEN, f"by {own:.2f} std, the others by up to {max(others):.2f}; no interval"
 
@@ -424,9 +424,9 @@ def setting(results: Results, name: str) -> Found:
 
 @_judge
 def calibrated(results: Results, metric: str) -> Found:
-    """Report in how many cases QIPF is calibrated best, under each definition that the paper could mean.
+    """Report the number of cases in which QIPF is best calibrated, under each definition that the paper could mean.
 
-    By appendix D it has the calibration of the base network; the other two scale the score itself.
+    According to appendix D, QIPF has the calibration of the base network; the other two definitions scale the score.
     """
     best, count = rivals.calibrated_best(results, f"{metric}_confidence")
     shares = []
@@ -449,7 +449,7 @@ def calibrated_second(results: Results) -> Found:
 
 @_judge
 def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
-    """Report at how many intensities QIPF has the lowest ECE, under the same two definitions."""
+    """Report the number of intensities at which QIPF has the lowest ECE, under the same two definitions."""
     dataset, net = pair.split()
     found = []
     for metric in ("ece_paper", "ece_proper"):
@@ -460,10 +460,10 @@ def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
 
 @_judge
 def shuffled(results: Results) -> Found:
-    """Judge whether the field tells a network from one with the same weights in another order.
+    """Judge whether the field distinguishes a network from one with the same weights in another order.
 
-    It fails if no score changes by a hundredth of the largest one, and is undecided otherwise: a field that sees the
-    order need not approximate the probability.
+    The claim fails if no score changes by a hundredth of the largest score, and is undecided otherwise, because a field
+    that depends on the order need not approximate the probability.
     """
     found = [facts["shuffled weights"] for facts in authors.facts_of(results).values()]
     moved = max(one["largest difference"] / one["largest score"] for one in found)

@@ -1,6 +1,6 @@
-"""Tables about promises and estimated accuracies under shift.
+"""Tables of promises and estimated accuracies under shift.
 
-Computed from the `*-decisions.json.gz` files in results/probe, of those pairs that have been run.
+They are computed from the `*-decisions.json.gz` files in results/probe, for the pairs that have been run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SHIFTED = ("shift", "unseen", "resembling")
 LEVEL = 0.01
 """The false-alarm rate of the checks."""
 CHOSEN = "probability, probe"
-"""The estimate that the protocol chose before the look, and judges."""
+"""The estimate that the protocol chose in advance and judges."""
 DEFAULT = {"atc": "atc, probe", "posterior": "posterior"}[Monitor().method]
-"""What `Monitor` reports first, with the probe as its scorer; it was changed after the look."""
+"""The first estimate that `Monitor` reports with the probe as its scorer; changed after the results were seen."""
 CONFIDENCE, ATC = "confidence", ("atc, max softmax", "atc, entropy")
 LARGEST = 0.05
-"""The bar of the estimated accuracy."""
+"""The maximum error of the estimated accuracy in the protocol."""
 NAMES = {
     "probability, probe": "probability of error, from the probe's score",
     "probability of perturbed, probe": "probability of error, from the probe's score, learned from perturbed copies",
@@ -53,7 +53,7 @@ CHECKS = {
 
 
 class Record:
-    """The record of the networks of one pair, from its `-decisions.json.gz`."""
+    """The record of one pair's networks, from its `-decisions.json.gz`."""
 
     def __init__(self, path: Path) -> None:
         about = json.loads(gzip.decompress(path.read_bytes()))
@@ -75,13 +75,13 @@ class Record:
 
     @property
     def limit(self) -> float | None:
-        """The promise that is quoted: 1 %, or else the smallest that all networks support with both scores."""
+        """The quoted promise: 1% or, if not supported, the smallest that all networks support with both scores."""
         shares = [network["held_out"]["accepted"][score] for network in self.networks for score in SCORES]
         supported = sorted(float(limit) for limit in set.intersection(*(set(share) for share in shares)))
         return 0.01 if 0.01 in supported else next(iter(supported), None)
 
     def accepted(self, score: str, places: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return share accepted and error rate among it by condition, mean over networks; NaN if none is accepted."""
+        """Return the accepted fraction and its error rate by condition, mean over networks; NaN if none is accepted."""
         found = np.array(
             [[self.promise(network, n, score) for n in places] for network in self.networks], dtype=np.float64
         )
@@ -91,12 +91,12 @@ class Record:
         return share.mean(axis=0), np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
 
     def promise(self, network: dict[str, Any], place: int, score: str) -> list[float]:
-        """Return the share that one network accepts in a condition, and the error rate among it."""
+        """Return the fraction that one network accepts in a condition, and the error rate of this fraction."""
         share, wrong = network["conditions"][place]["promises"][score][f"{self.limit:g}"]
         return [share, np.nan if wrong is None else wrong]
 
     def error_rates(self, score: str, family: str) -> tuple[float, float, float, float]:
-        """Return the shares of errors among accepted, flagged and all predictions of a family, and the share accepted.
+        """Return the error rates of accepted, flagged and all predictions of a family, and the accepted fraction.
 
         Each is a mean over intensities and networks; an intensity at which nothing is accepted or flagged is left out.
         """
@@ -112,7 +112,7 @@ class Record:
         return float(accepted), float(flagged), float(every), float(share)
 
     def raised(self, check: str, places: list[int]) -> np.ndarray:
-        """Return True if a check raises, (networks, conditions)."""
+        """Return an array (networks, conditions) that is True if a check raises an alarm."""
         rows = [network["conditions"] for network in self.networks]
         return np.array([[found[n]["checks"][check] <= LEVEL for n in places] for found in rows])
 
@@ -125,7 +125,7 @@ class Record:
 
 @cache
 def read(folder: Path) -> dict[str, Record]:
-    """The pairs that have been run, by name."""
+    """The records of the pairs that have been run, keyed by name."""
     paths = {name: folder / "probe" / f"{name}-decisions.json.gz" for name in PAIRS}
     found = {name: Record(path) for name, path in paths.items() if path.is_file()}
     if not found:
@@ -135,7 +135,7 @@ def read(folder: Path) -> dict[str, Record]:
 
 @table("decisions-estimates")
 def estimates(results: Results) -> str:
-    """Mean absolute error of every estimator by pair, and its mean."""
+    """The mean absolute error of every estimator, by pair and on average."""
     found = read(results.folder)
     grid = np.array([[record.error(name, *SHIFTED) for record in found.values()] for name in NAMES])
     means = grid.mean(axis=1)
@@ -149,7 +149,7 @@ def estimates(results: Results) -> str:
 
 @table("decisions-verdict")
 def verdict(results: Results) -> str:
-    """The bars of the estimated accuracy in words, for what was chosen beforehand and for what is the default."""
+    """The verdicts on the estimated accuracy in words, for the estimate chosen in advance and for the default."""
     found = read(results.folder)
     first = _judged(found, CHOSEN, f"The estimate that was chosen before the look, {NAMES[CHOSEN]}")
     return f"{first} {_judged(found, DEFAULT, f'The default since then, {NAMES[DEFAULT]}')}"
@@ -174,7 +174,7 @@ def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
 
 @table("decisions-promises")
 def promises(results: Results) -> str:
-    """Shares accepted and errors among them, clean and under shift, by pair and score."""
+    """Accepted fractions and their error rates on clean and shifted images, by pair and score."""
     found = read(results.folder)
     rows = []
     for name, record in found.items():
@@ -198,7 +198,7 @@ def promises(results: Results) -> str:
 
 @value("decisions-broken")
 def broken(results: Results, pair: str) -> str:
-    """Return the least and the largest error rate among accepted clean predictions over the networks of a pair."""
+    """Return the smallest and the largest error rate of accepted clean predictions over the networks of a pair."""
     record = read(results.folder)[pair]
     clean = record.places("clean")[0]
     wrong = [record.promise(network, clean, "probe")[1] for network in record.networks]
@@ -207,7 +207,7 @@ def broken(results: Results, pair: str) -> str:
 
 @table("decisions-families")
 def families(results: Results) -> str:
-    """Errors among the accepted, by family of shifts, with the probe's score and with the entropy."""
+    """Error rates of accepted predictions by family of shifts, for the probe's score and for the entropy."""
     found = {name: record for name, record in read(results.folder).items() if record.limit is not None}
     if not found:
         raise Missing("promise that a pair supports")
@@ -239,7 +239,7 @@ def checks(results: Results) -> str:
 
 @table("decisions-sets")
 def sets(results: Results) -> str:
-    """Coverage and size of sets that promise 90 %."""
+    """Coverage and size of prediction sets with a promised coverage of 90%."""
     found = read(results.folder)
     rows = []
     for group in ("clean", *SHIFTED):
@@ -251,7 +251,7 @@ def sets(results: Results) -> str:
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean of those that are known."""
+    """The mean of the values that are not missing."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if known.size else np.nan
 

@@ -1,7 +1,7 @@
 """The record of the probe study in results/probe: means by column, and differences with intervals.
 
 A value is the mean over the intensities of a family, then over the families of a column, then over networks and
-ensembles; the mean of the pairs weighs each pair equally. results/probe/PROTOCOL.md says why.
+ensembles; a mean over pairs gives each pair the same weight. results/probe/PROTOCOL.md explains why.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ GROUPS = {
     "clean": "clean",
     "ood": "out of distribution",
 }
-"""The columns of the study, in words."""
+"""Titles of the columns of the study."""
 RELATIVES = ("shot-noise", "impulse-noise", "motion-blur", "glass-blur")
-"""Unseen families that are kinds of noise or blur, as two perturbations that the probe is trained on are."""
+"""Unseen families that are kinds of noise or blur, like two perturbations on which the probe is trained."""
 WEATHER = ("fog", "snow")
 WITHIN = {"geometric": "shift", "strict": "unseen", "no weather": "unseen"}
-"""Columns that are a part of another one. "shift: shear" is one family of a column."""
+"""Columns that are part of another column. "shift: shear" is one family of a column."""
 LEFT_OUT = {"geometric": ("brightness",), "strict": RELATIVES, "no weather": (*RELATIVES, *WEATHER)}
 SETS = {"lenets": ("mnist", "kmnist"), "cifar": ("vgg3", "resnet18")}
-"""Pairs whose mean is quoted."""
+"""Sets of pairs whose means are quoted."""
 RESAMPLES = 2000
 
 
@@ -48,7 +48,7 @@ def _whole(group: str) -> str:
 
 
 class Interval(NamedTuple):
-    """A difference with its 95 % interval."""
+    """A difference with its 95% interval."""
 
     value: float
     low: float
@@ -86,11 +86,11 @@ class Pair:
         return _whole(group)
 
     def of(self, score: str) -> list[int]:
-        """The rows of a score: one per network, or per network and ensemble."""
+        """The rows of a score, one per network or per network and ensemble."""
         return [number for number, row in enumerate(self.rows) if row["score"] == score]
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
-        """The mean of a score over the intensities of one family, and over networks; NaN if it was not measured."""
+        """The mean of a score over the intensities of one family and over networks; NaN if it was not measured."""
         wanted = self.own_group(group, family)
         conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
         rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]
@@ -104,14 +104,14 @@ class Pair:
         return float(np.mean([self.family(score, group, family, metric, base) for family in self.families(group)]))
 
     def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
-        """The values of a score with resampled images: (networks, ensembles, families, replicates)."""
+        """The values (networks, ensembles, families, replicates) of a score with resampled images."""
         listed = [tuple(place) for place in self.facts["families"]]
         columns = [listed.index((self.own_group(group, family), family)) for family in self.families(group)]
         by_base = [[row for row in self.of(score) if self.rows[row]["base"] == base] for base in self.bases]
         return self._arrays["replicates"][:, METRICS.index(metric)][np.array(by_base)][:, :, columns]
 
     def accuracy(self, who: str, group: str) -> float:
-        """The share of right classes: "network", "ensemble" or the name of a probe; mean of families and networks."""
+        """The accuracy of "network", "ensemble" or the name of a probe, mean over families and networks."""
         rows = [np.array(values) for name, values in self.facts["accuracy"].items() if name.rpartition(" ")[0] == who]
         means = []
         for family in self.families(group):
@@ -121,7 +121,7 @@ class Pair:
 
 
 class Study:
-    """The pairs that have been run, from results/probe or another folder like it."""
+    """The pairs that have been run, from results/probe or another folder with the same layout."""
 
     kind: type[Pair] = Pair
     files = "{}.npz"
@@ -132,12 +132,12 @@ class Study:
         self.difference = cache(self._difference)
 
     def mean(self, score: str, group: str, metric: str = "roc_auc", only: str = "") -> float:
-        """Return the mean of all pairs, or of those of `SETS[only]`."""
+        """Return the mean over all pairs, or over those in `SETS[only]`."""
         pairs = [pair for name, pair in self.pairs.items() if name in SETS.get(only, self.pairs)]
         return float(np.mean([pair.value(score, group, metric) for pair in pairs]))
 
     def _difference(self, ours: str, theirs: str, group: str, metric: str, only: str = "") -> Interval:
-        """Ours minus theirs with the 95 % percentile interval of 2,000 resamples, paired, of one pair or of the mean.
+        """The paired difference of two rows with its 95% interval (2,000 resamples), for one pair or on average.
 
         Every resample draws networks and ensembles with replacement in each pair, families with replacement for all
         pairs together, and one replicate of the images for each pair.

@@ -1,4 +1,4 @@
-"""The tables and numbers of the probe study, as docs/research/probe.md and README.md quote them."""
+"""The tables and numbers of the probe study that docs/research/probe.md and README.md quote."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def short(results: Results) -> str:
 @table("probe-{group}", group=GROUPS)
 @table("probe-aurc", group="shift", metrics=("aurc",))
 def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str:
-    """Every score in one column of the study, by pair and on average."""
+    """All scores in one column of the study, by pair and on average."""
     found = study(results)
     places = [*found.pairs.values(), found]
     values = {Pair: Pair.value, Study: Study.mean}
@@ -86,7 +86,7 @@ def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str
 
 @table("probe-families-{group}", group=("shift", "unseen", "resembling"))
 def families(results: Results, group: str) -> str:
-    """ROC-AUC / average precision by family, mean of the pairs."""
+    """ROC-AUC / average precision by family, mean over pairs."""
     found = study(results)
     shown = ("probe", "ensemble of 10, contrast", "entropy")
 
@@ -115,7 +115,7 @@ def differences(results: Results) -> str:
 
 @table("probe-accuracy")
 def accuracy(results: Results) -> str:
-    """The share of right classes of network, ensemble and posterior."""
+    """The accuracy of the network, the ensemble and the posterior."""
     found = study(results)
     who = {"network": "the network itself", "ensemble": "ensemble of 10", "probe": "**posterior of the probe**"}
     who["probe, head alone"] = "its head alone"
@@ -129,7 +129,7 @@ def accuracy(results: Results) -> str:
 
 @table("probe-bars")
 def bars(results: Results) -> str:
-    """The bars of the protocol, and what was measured."""
+    """The bars of the protocol, and the measured values."""
     found = study(results)
 
     def gaps(group: str) -> str:
@@ -159,7 +159,7 @@ def bars(results: Results) -> str:
 
 @value("probe")
 def one(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
-    """Return one number of the study, of one pair or a mean over pairs."""
+    """Return one number of the study, for one pair or averaged over pairs."""
     found = study(results)
     alone = found.pairs.get(pair)
     return number(alone.value(score, group, metric) if alone else found.mean(score, group, metric, pair))
@@ -167,7 +167,7 @@ def one(results: Results, group: str, metric: str, score: str, pair: str = "") -
 
 @value("probe-gap")
 def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
-    """Return the probe minus the ensemble's contrast; `both` gives both metrics without intervals."""
+    """Return the probe minus the ensemble's contrast; `both` selects both metrics, without intervals."""
     found = study(results)
     if metric == "both":
         return " / ".join(f"{found.difference(OURS, RIVAL, group, one, pair).value:+.3f}" for one in BOTH)
@@ -191,7 +191,7 @@ AGAIN = "ensemble of 5 retrained on perturbed images, contrast"
 
 @table("probe-again")
 def again(results: Results) -> str:
-    """The probe beside networks trained on the same perturbed images, on the pairs that have them."""
+    """The probe beside networks trained on the same perturbed images, on the pairs for which these exist."""
     found = {name: pair for name, pair in study(results).pairs.items() if pair.of(AGAIN)}
     rows = []
     for group in ("shift", "unseen", "clean"):
@@ -229,7 +229,7 @@ TRIED = {
 
 @table("probe-tried")
 def tried(results: Results) -> str:
-    """Settings that were tried in development, on training images alone."""
+    """Settings that were tried during development, on training images only."""
     rows = {(row["pair"], _tag(row["tag"])): row for row in results.json("probe/development.json")}
     return grid(
         "shifts: ROC-AUC / average precision / clean: ROC-AUC",
@@ -258,7 +258,7 @@ WAYS = {
 
 @table("probe-held-out-share")
 def held_out_share(results: Results) -> str:
-    """ROC-AUC of ways to weigh head and softmax, on images that no other study judges."""
+    """ROC-AUC of several weightings of head and softmax, on images that no other study uses."""
     found = results.json("probe/held-out-share.json")
     lines = [
         [words, *(slashed([found[task]["roc_auc"][way][part] for part in ("clean", "shift")]) for task in HELD_OUT)]
@@ -275,7 +275,7 @@ def _tag(text: str) -> str:
 
 @table("probe-transformers")
 def transformers(results: Results) -> str:
-    """ROC-AUC on vision transformers that were trained for this purpose, by kind and seed."""
+    """ROC-AUC on vision transformers trained for this comparison, by kind and seed."""
     found = results.json("probe/transformers.json")
     kinds = {1: "class token", 2: "two heads"}
     rows = []
@@ -297,7 +297,7 @@ COSTS = {
 
 @table("probe-cost")
 def cost(results: Results) -> str:
-    """Costs of the probe in trainings and forward passes of the network."""
+    """Costs of the probe, in trainings and forward passes of the network."""
     machines = [json.loads(path.read_text()) for path in sorted((results.folder / "probe").glob("cost-*.json"))]
     names = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
     columns = [(machine, name) for machine in machines for name in names if name in machine]

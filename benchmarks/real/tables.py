@@ -1,4 +1,4 @@
-"""The tables and numbers of the study of real networks, as docs/results/real-networks.md quotes them."""
+"""The tables and numbers of the study of real networks that docs/results/real-networks.md quotes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONDITIONS = {
     "unseen-fog-4.0": "fog, severity 4",
     "resembling-gaussian-noise-4.0": "Gaussian noise, severity 4",
 }
-"""The conditions under which whole maps of CamVid were compared."""
+"""The conditions under which whole maps were compared on CamVid."""
 
 
 @cache
@@ -52,13 +52,13 @@ def _group(results: Results, name: str) -> Group:
 
 
 def _title(network: str) -> str:
-    """Return a network in words."""
+    """Return the title of a network."""
     start = next((start for start in NETWORKS if network.startswith(start)), "")
     return NETWORKS.get(start, "") + network.removeprefix(start)
 
 
 def _in_words(name: str, group: str = "") -> str:
-    """Return a score in words, with the number of its passes if there are several."""
+    """Return the title of a score, with the number of passes if there are several."""
     plain = "**the probe**" if group in PROBED and name == OURS else NAMES.get(name, name)
     count = next((passes for start, passes in PASSES.items() if name.startswith(start)), 1)
     return f"{plain} ({count} passes)" if count > 1 else plain
@@ -66,7 +66,7 @@ def _in_words(name: str, group: str = "") -> str:
 
 @table("real-best-{group}", group=GROUPS)
 def against_best(results: Results, group: str) -> str:
-    """By network and suite: ROC-AUC of the default, the best rival there, and the difference."""
+    """ROC-AUC of the default and of the best rival, and their difference, by network and suite."""
     found = _group(results, group)
     rows = []
     for network in found.networks:
@@ -83,7 +83,7 @@ def against_best(results: Results, group: str) -> str:
 @table("real-all-{group}", group=GROUPS)
 @table("real-all-ten", group="imagenette", task=TEN)
 def everything(results: Results, group: str, task: str = "") -> str:
-    """Every score: ROC-AUC / average precision by suite, mean of the networks, best first."""
+    """ROC-AUC / average precision of every score by suite, mean over networks, best first."""
     found = _group(results, group)
     networks = [name for name in found.networks if name.endswith(TEN) == (task == TEN)]
     listed = [found.scores(name, "probe", "single", "many") for name in networks]
@@ -93,7 +93,7 @@ def everything(results: Results, group: str, task: str = "") -> str:
 
 @table("real-summaries-{group}", group=("g2p",))
 def summaries(results: Results, group: str) -> str:
-    """Every score of sequences with the best of its summaries: ROC-AUC / average precision by suite, best first."""
+    """ROC-AUC / average precision of every score of sequences, with its best summary, by suite, best first."""
     found = _group(results, group)
     (network,) = found.networks
     best: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _best_first(found: Group, scores: list[str], networks: list[str], group: str
 
 @table("real-families-{group}", group=GROUPS)
 def families(results: Results, group: str) -> str:
-    """ROC-AUC / average precision of each family of shifts, mean of the networks."""
+    """ROC-AUC / average precision of each family of shifts, mean over networks."""
     found = _group(results, group)
     rivals = [study(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
     here = found.scores(found.networks[0], "single", "many")
@@ -152,7 +152,7 @@ SUMMARY = {
 
 @table("real-summary")
 def summary(results: Results) -> str:
-    """Return the probe minus the best rival with one pass by family of networks, clean and under shift."""
+    """Return the probe minus the best rival with one pass on clean and shifted inputs, by family of networks."""
     found = study(results)
     suites = {("clean",): "clean", SHIFTED: "under shift"}
     networks = {name: words for name, words in SUMMARY.items() if name in found.groups}
@@ -161,7 +161,7 @@ def summary(results: Results) -> str:
 
 @table("real-means")
 def means(results: Results) -> str:
-    """The default minus the best rival of each network and suite, by family of networks of the first protocol."""
+    """The default minus the best rival on each network and suite, by family of networks in the first protocol."""
     found = study(results)
     groups = [name for name in found.groups if name in FIRST]
     rows = []
@@ -176,7 +176,7 @@ def means(results: Results) -> str:
 
 
 def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str, tuple[int, int, bool]]]:
-    """Return the difference from the best rival, and the rank, of every network and suite with a bar."""
+    """Return the difference from the best rival and the rank of the default, for every network and suite with a bar."""
     return [
         (found.one(name, network, suite).value, network, suite, group.rank(network, suite))
         for name, group in found.groups.items()
@@ -236,7 +236,7 @@ def people(results: Results) -> str:
 
 @table("real-accuracy-{group}", group=GROUPS)
 def accuracy(results: Results, group: str) -> str:
-    """The share of right classes by suite: of the networks, of the posterior, and of ensembles."""
+    """The accuracy of networks, posteriors and ensembles, by suite."""
     found = _group(results, group)
     people = dict.fromkeys(who for values in found.facts["accuracy"].values() for who in values)
 
@@ -261,7 +261,7 @@ def _right(found: Group, values: list[float], suite: str) -> float:
 
 @value("real-gap")
 def gap(results: Results, suites: str, group: str = "", rival: str = "best", own: str = OURS) -> str:
-    """The default, or another row, minus a rival in ROC-AUC, for suites joined by "+"."""
+    """The default or another row minus a rival in ROC-AUC, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
     found = study(results)
     theirs = found.strongest(group) if rival == "strongest" else rival
@@ -282,7 +282,7 @@ def newcomer(results: Results) -> str:
 
 @table("real-maps")
 def maps(results: Results) -> str:
-    """Rank correlation of an image's mean uncertainty with its share of wrong pixels, mean of the networks."""
+    """The rank correlation of an image's mean uncertainty with its fraction of wrong pixels, mean over networks."""
     found = list(results.json("real/camvid.json", "maps").values())
     scores = list(found[0][next(iter(CONDITIONS))])
     rows = []
@@ -300,7 +300,7 @@ def maps(results: Results) -> str:
 
 @table("real-few-images")
 def few_images(results: Results) -> str:
-    """ROC-AUC by the number of images per class and the share of the network's own softmax."""
+    """ROC-AUC by the number of images per class and the weight of the network's own softmax."""
     found = results.json("real/few-images.json")
     rows = []
     for row in found["rows"]:

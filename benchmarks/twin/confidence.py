@@ -16,7 +16,7 @@ from twin.networks import frozen, pieces
 from twin.setting import Setting
 
 COPIES = 8
-"""Augmented copies of every image whose features the first step learns from."""
+"""Number of augmented copies of every image for the first step, which learns from their features."""
 
 
 class Confidence(nn.Module):
@@ -39,7 +39,7 @@ class Confidence(nn.Module):
 
 
 def confid_net(setting: Setting, net: nn.Module, seed: int) -> tuple[nn.Module, Confidence, dict[str, float]]:
-    """The encoder and head with the better average precision on held-out images, before or after fine-tuning."""
+    """Return the trained encoder and head with the better held-out average precision, before or after fine-tuning."""
     name, schedule, augment = setting.name, setting.confidence, setting.recipe.augment
     split, held_out = setting.data.train, setting.data.held_out
     encoder, last = frozen(pieces(name, net)[:-1]), frozen(pieces(name, net)[-1])
@@ -78,7 +78,7 @@ def _read(encoder: nn.Module, last: nn.Module, split: Split, augment: Augment, s
 
 
 class _Beside(nn.Module):
-    """The confidence, then the chances of all classes; dropout and the statistics of batch-norm stay as they are."""
+    """Return the confidence and the class probabilities, with dropout and the statistics of batch-norm frozen."""
 
     def __init__(self, tuned: nn.Module, head: Confidence, fixed: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""ROC-AUC, average precision and AURC of many conditions at once, with replicates for intervals, and their record."""
+"""Compute and record ROC-AUC, average precision and AURC of many conditions at once, with replicates for intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ranked(scores: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def detection(order: Tensor, wrong: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ROC-AUC, average precision and AURC of every row of `ranked`; NaN if all or none are wrong.
+    """Return ROC-AUC, average precision and AURC of every row of `ranked`; NaN if all predictions or none are wrong.
 
     `weights` (N,) says how often each prediction counts; None for once.
     """
@@ -42,7 +42,7 @@ def detection(order: Tensor, wrong: Tensor, weights: Tensor | None = None) -> tu
 
 
 class Record:
-    """Metrics and replicates of every score on every network."""
+    """The metrics and replicates of every score on every network."""
 
     def __init__(self, listed: list[Condition], count: int, device: str) -> None:
         generator = torch.Generator().manual_seed(12345)  # the same weights for every score
@@ -71,7 +71,7 @@ class Record:
         self.values["replicates"].append(replicates.half().numpy())
 
     def write(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write one file of arrays, if there are rows, and then one of facts; both replace earlier ones."""
+        """Write one file of arrays (if there are rows) and then one file of facts, which replace earlier files."""
         if self.rows:
             with replacing(path.with_suffix(".npz")) as file:
                 np.savez_compressed(file, **{name: np.stack(values) for name, values in self.values.items()})

@@ -20,13 +20,13 @@ from qipf.training.loop import Split
 from twin.setting import Setting
 
 CHUNK = 5000
-"""Images that are perturbed at once."""
+"""Number of images that are perturbed at a time."""
 MIDDLE = {"lenet": 2, "vgg3": 1, "resnet18": 5}
 """The first piece behind the middle of a network."""
 
 
 def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
-    """The network of a seed, trained now or read from the cache."""
+    """Return the network of a seed, from the cache or newly trained."""
     net, file = setting.fresh(seed), cache / f"{setting.pair}-{seed}.pt"
     if file.exists():
         net.load_state_dict(torch.load(file, weights_only=True))
@@ -37,14 +37,14 @@ def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
 
 
 def train_by(how: Recipe, net: nn.Module, split: Split, seed: int, **changed: Any) -> nn.Module:
-    """Train a network by a recipe, but for what is changed."""
+    """Train a network by a recipe, with some settings changed."""
     settings = {**dataclasses.asdict(how), "seed": seed, "cuda_graph": True, "progress": False, **changed}
     return train(net, split, **settings)
 
 
 @torch.no_grad()
 def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Tensor:
-    """The softmax of every condition, (K, N, C), computed in half precision on a GPU."""
+    """Return the softmax (K, N, C) in every condition, computed in half precision on a GPU."""
     on_gpu = images[0].device.type == "cuda"
     layout = torch.channels_last if on_gpu else torch.contiguous_format
     net = net.eval().to(memory_format=layout)  # pyright: ignore[reportCallIssue]
@@ -57,7 +57,7 @@ def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Te
 
 
 def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
-    """`probabilities` of the network of a seed, computed once."""
+    """Return the `probabilities` of the network of a seed, computed only once."""
     file = cache / f"{setting.pair}-{seed}.probabilities.pt"
     if not file.exists():
         with replacing(file) as part:
@@ -66,7 +66,7 @@ def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
 
 
 def pieces(name: str, net: nn.Module) -> nn.Sequential:
-    """The network as a sequence of pieces that share its weights; the last piece is its last linear layer."""
+    """Return the network as a sequence of pieces that share its weights; the last piece is the last linear layer."""
     if name == "lenet":
         blocks = [[net.conv1, nn.Tanh()], [net.pool], [net.conv2, nn.Tanh()], [net.pool], [nn.Flatten()]]
         dense = [[net.dense1, nn.Tanh()], [net.dense2, nn.Tanh()], [net.dense3]]
@@ -79,14 +79,14 @@ def pieces(name: str, net: nn.Module) -> nn.Sequential:
 
 
 def check_pieces(name: str, net: nn.Module, images: Tensor) -> None:
-    """Raise unless the pieces give what the network gives."""
+    """Raise unless the pieces compute the same outputs as the network."""
     with torch.no_grad():
         net.eval()
         torch.testing.assert_close(pieces(name, net)(images), net(images), rtol=1e-3, atol=1e-3)
 
 
 def draw_without_bending(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb three quarters of the images, as `draw_images` does, each in one way that is not elastic."""
+    """Perturb three quarters of the images as `draw_images` does, but without elastic distortion."""
     kinds, intensities = draw_perturbations(len(images), generator, [n for n in PERTURBATIONS if n != "elastic"])
     skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.25
     return perturb_batch(images, torch.where(skip, -1, kinds), intensities, generator)
@@ -123,7 +123,7 @@ def second_network(fresh: nn.Module, how: Recipe, split: Split, seed: int) -> No
 
 
 class Viewed(nn.Module):
-    """A network that is shown a view of each image, or the image if there is none."""
+    """A network that is applied to a view of each image, or to the image itself without a view."""
 
     def __init__(self, net: nn.Module, view: str | None) -> None:
         super().__init__()

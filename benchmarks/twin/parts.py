@@ -1,4 +1,4 @@
-"""The parts of a unit of the twin study: each fits something, scores every condition with it, and records rows."""
+"""The parts of a unit in the twin study, which fit scorers, score every condition and record rows."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from twin.setting import Setting
 
 Facts = dict[str, Any]
 Guard = Callable[[str, float], None]
-"""Called with what comes next and about how many seconds it takes; raises if there is no time for it."""
+"""Called with the name of the next step and its approximate duration; raises if there is not enough time."""
 
 TRAINING = {"lenet": 2.0, "vgg3": 9.0, "resnet18": 24.0}
 PASS = {"lenet": 0.5, "vgg3": 2.5, "resnet18": 9.0}
-"""About how many seconds a training and a pass over all conditions take on an H200."""
+"""Approximate durations in seconds of a training and of a pass over all conditions, on an H200."""
 DEPTH = 0.75
-"""The depth of the twins, which the third part of the protocol sets."""
+"""The depth of the twins, as set in the third part of the protocol."""
 DEPTHS = (0.25, 0.5, 0.95)
-"""Other depths."""
+"""Other depths to measure."""
 BATCH = 4000
 
 
 class Unit:
-    """One base network of a pair, with what was computed about it so far."""
+    """One base network of a pair, with the results computed for it so far."""
 
     def __init__(self, setting: Setting, base: int, cache: Path, guard: Guard) -> None:
         self.setting, self.base, self.cache, self._guard = setting, base, cache, guard
         self.name = f"{setting.pair}-{base}"
 
     def room(self, what: str, trainings: float = 0.0, passes: float = 0.0) -> None:
-        """Raise if there is no time for so many trainings of the network and passes over all conditions."""
+        """Raise if there is not enough time for the given numbers of trainings and of passes over all conditions."""
         name = self.setting.name
         self._guard(f"{self.name}: {what}", trainings * TRAINING[name] + passes * PASS[name])
 
     def record(self) -> Record:
-        """A new record of the pair's conditions."""
+        """Return a new record for the pair's conditions."""
         return Record(self.setting.listed, len(self.setting.labels), self.setting.device)
 
     @cached_property
@@ -62,23 +62,23 @@ class Unit:
 
     @cached_property
     def predicted(self) -> Tensor:
-        """The classes that it predicts in every condition, (K, N)."""
+        """The classes (K, N) that the network predicts in every condition."""
         return torch.load(self.cache / f"{self.name}.predicted", weights_only=True).long().to(self.setting.device)
 
     def lost(self, done: Container[str]) -> str:
-        """Return a file in the cache that finished parts have made and later ones need, if it is missing."""
+        """Return a missing file of the cache that finished parts wrote and later parts need, if any."""
         made = {"network": f"{self.name}.pt", "fit": f"{self.name}-twin.qipf", "scores": f"{self.name}.predicted"}
         missing = [file for part, file in made.items() if part in done and not (self.cache / file).exists()]
         return " and ".join(missing)
 
     def now(self) -> float:
-        """The time when the device has done its work."""
+        """Return the time after the device has finished its work."""
         if self.setting.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
     def scorer(self, what: str, trainings: float, fit: Callable[[], Any]) -> tuple[Any, float]:
-        """A scorer that was fitted before, or is now, and the seconds that it took."""
+        """Return a scorer, from the cache or newly fitted, and the fitting time in seconds."""
         file = self.cache / f"{self.name}-{what.replace(' ', '-')}.qipf"
         times = file.with_suffix(".seconds")
         if times.exists():
@@ -92,21 +92,21 @@ class Unit:
         return scorer, seconds
 
     def probe(self, what: str = "probe", **more: Any) -> tuple[Any, float]:
-        """`qipf.default` of the network and the training images."""
+        """Return `qipf.default` for the network and the training images."""
         data = self.setting.data.train
         return self.scorer(what, 1.0, lambda: qipf.default(self.net, data, batch_size=BATCH, progress=False, **more))
 
     def twin(self, what: str = "twin", **more: Any) -> tuple[Any, float]:
-        """The same with `effort="thorough"`."""
+        """Return `qipf.default` with `effort="thorough"`."""
         more = {"effort": "thorough", "depth": DEPTH, "batch_size": BATCH, "progress": False, **more}
         return self.scorer(what, 3.0, lambda: qipf.default(self.net, self.setting.data.train, **more))
 
     def right(self, chances: Tensor) -> list[float]:
-        """The share of right classes in every condition."""
+        """Return the accuracy in every condition."""
         return [round(float(value), 5) for value in (chances.argmax(2) == self.setting.labels).double().mean(1)]
 
     def add(self, record: Record, facts: Facts, name: str, chances: Tensor, **more: Any) -> None:
-        """Record the contrast of the network's class under a posterior (K, N, C), and the posterior's accuracy."""
+        """Record the contrast of the network's class under a posterior (K, N, C), and the accuracy of the posterior."""
         classes = self.predicted
         scores = contrast(chances.double().flatten(0, 1), classes.flatten()).reshape(classes.shape)
         record.add(self.base, name, scores, classes != self.setting.labels, **more)
@@ -119,7 +119,7 @@ class Unit:
 
     @torch.no_grad()
     def seen(self, scorer: Any, view: str | None) -> tuple[Tensor, Tensor]:
-        """Logits of the network and posteriors of a scorer for a view of every condition, (K, N, C), as deployed."""
+        """Return the network's logits and a scorer's posteriors (K, N, C) for a view of all conditions, as deployed."""
         guarded = qipf.wrap(self.net, scorer, posterior=True)
         logits, chances = [], []
         for condition in self.setting.images:
@@ -129,7 +129,7 @@ class Unit:
         return torch.stack(logits), torch.stack(chances)
 
     def add_views(self, record: Record, facts: Facts, name: str, scorer: Any, counts: tuple[int, ...]) -> list[Tensor]:
-        """Record the scores of a scorer with so many views, and return the network's logits of each view."""
+        """Record the scores of a scorer with several views, and return the network's logits for each view."""
         views = [None, *scorer.fitted.facts.get("views", ())][: max(counts)]
         self.room(name, passes=1.6 * len(views))
         found, total = [], 0.0
@@ -161,7 +161,7 @@ def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
-    """Fit the probe and the twin, with nothing else on the device."""
+    """Fit the probe and the twin while nothing else runs on the device."""
     probe, facts["probe_seconds"] = unit.probe()
     twin, facts["twin_seconds"] = unit.twin()
     facts["shares"] = {"probe": probe.share, "twin": (twin.share, twin.head_share)}
@@ -172,7 +172,7 @@ def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
 
 @torch.no_grad()
 def added_passes(unit: Unit, scorer: Any) -> dict[str, float]:
-    """Time that `qipf.wrap` adds to a pass of the network, as a share of that pass, by the size of the batch."""
+    """Return the time that `qipf.wrap` adds to a forward pass, as a fraction of the pass, by batch size."""
     guarded = qipf.wrap(unit.net, scorer)
     found = {}
     for size in (1, 32, 500, 2000):
@@ -191,7 +191,7 @@ def _time(unit: Unit, module: nn.Module, inputs: Tensor, repeats: int) -> float:
 
 
 def score(unit: Unit, record: Record, facts: Facts) -> None:
-    """The network, the probe and the twin, with views."""
+    """Score with the network, the probe and the twin, with views."""
     probe, _ = unit.probe()
     logits = unit.add_views(record, facts, "probe", probe, (1, 2))
     first = logits[0].flatten(0, 1)
@@ -207,19 +207,19 @@ def score(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def more_views(unit: Unit, record: Record, facts: Facts) -> None:
-    """The twin with four views."""
+    """Score with the twin and four views."""
     unit.add_views(record, facts, "twin", unit.twin()[0], (4,))
 
 
 def without_bending(unit: Unit, record: Record, facts: Facts) -> None:
-    """Probe and twin that never saw elastic distortion."""
+    """Score with a probe and a twin that are trained without elastic distortion."""
     for name, fit in (("probe", unit.probe), ("twin", unit.twin)):
         scorer, _ = fit(f"{name} without elastic", perturb_only=networks.draw_without_bending)
         unit.add_views(record, facts, f"{name} without elastic", scorer, (1, 2))
 
 
 def ensemble(unit: Unit, record: Record, facts: Facts) -> None:
-    """Ensembles of five and ten, without the base network, by four statistics."""
+    """Score with ensembles of five and ten networks, without the base network, by four statistics."""
     s = unit.setting
     total, uncertain = 0.0, 0.0
     for number in range(s.ensemble):
@@ -242,7 +242,7 @@ def _add_mean(unit: Unit, record: Record, facts: Facts, name: str, mean: Any, un
 
 
 def second(unit: Unit, record: Record, facts: Facts) -> None:
-    """Second networks trained on perturbed images, with one and two views, and five of them."""
+    """Score with second networks trained on perturbed images: one network with one and two views, and five networks."""
     s = unit.setting
     total = [0.0, 0.0]
     for number in range(s.second):
@@ -273,7 +273,7 @@ def _second_chances(unit: Unit, number: int, facts: Facts) -> list[Tensor]:
 
 
 def sub_ensemble(unit: Unit, record: Record, facts: Facts) -> None:
-    """A deep sub-ensemble: the network, and new last pieces on its frozen first ones, trained on clean images."""
+    """Score with a deep sub-ensemble: the network, and new last pieces trained on its frozen first pieces."""
     s = unit.setting
     members: list[nn.Module] = []
     start = networks.MIDDLE[s.name]
@@ -293,7 +293,7 @@ def sub_ensemble(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def confidence(unit: Unit, record: Record, facts: Facts) -> None:
-    """ConfidNet."""
+    """Score with ConfidNet."""
     s = unit.setting
     unit.room("ConfidNet", trainings=2, passes=2)
     begin = unit.now()
@@ -312,7 +312,7 @@ def _doubts(encoder: nn.Module, head: Confidence, images: list[Tensor]) -> Tenso
 
 
 def depth(unit: Unit, record: Record, facts: Facts) -> None:
-    """Twins of other depths, with one view."""
+    """Score with twins of other depths and one view."""
     about = facts["depth"] = {}
     for share in DEPTHS:
         twin, seconds = unit.twin(f"depth {share}", depth=share)
@@ -333,4 +333,4 @@ PARTS: dict[str, Callable[[Unit, Record, Facts], None]] = {
     "confidnet": confidence,
     "depth": depth,
 }
-"""The parts of a unit, in their order."""
+"""The parts of a unit, in order."""

@@ -1,4 +1,4 @@
-"""Run the twin study on a GPU, unit after unit: a pair and one base network of it.
+"""Run the twin study on a GPU, one unit after another. A unit is a pair and one of its base networks.
 
     python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --budget 540
     python benchmarks/twin/program.py --data DATA --cache CACHE --out OUT --smoke --device cpu --units mnist-1005
@@ -45,21 +45,21 @@ WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 )
 """Units and their parts, in the order in which they are done."""
 NEEDED = ("network", "fit", "scores")
-"""Parts without which the later ones make no sense."""
+"""Parts that all later parts depend on."""
 
 
 class Stop(Exception):
-    """There is no time for what comes next."""
+    """There is not enough time for the next step."""
 
 
 class Clock:
-    """The time that is left, and lines about what was done."""
+    """The remaining time, and a log of the steps."""
 
     def __init__(self, budget: float) -> None:
         self.begin, self.budget = time.perf_counter(), budget
 
     def guard(self, what: str, seconds: float) -> None:
-        """Raise Stop if less time than this is left."""
+        """Raise Stop if less than this time is left."""
         left = self.budget - (time.perf_counter() - self.begin)
         if left < seconds:
             raise Stop(f"stopped before {what}: it takes about {seconds:.0f} s, and {left:.0f} s are left")
@@ -70,7 +70,7 @@ class Clock:
 
 
 def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
-    """Do the parts of a unit that are missing, and write the unit after each."""
+    """Run the missing parts of a unit, and write the unit after each part."""
     path = out / f"{unit.name}.json"
     done = json.loads(path.read_text())["parts"] if path.exists() else {}
     lost = unit.lost(done)
@@ -89,7 +89,7 @@ def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
             PARTS[part](unit, record, facts)
         except Stop:
             raise
-        except Exception:  # the other parts are worth having
+        except Exception:  # a failed part must not prevent the others
             clock.say(f"{unit.name}: {part} failed\n{traceback.format_exc()}")
             continue
         facts["part_seconds"] = unit.now() - begin
@@ -131,7 +131,7 @@ def main() -> None:
     clock = Clock(chosen.budget)
     settings: dict[str, Setting] = {}
     torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cuda.matmul.allow_tf32 = False  # scores are computed with PyTorch's own defaults
+    torch.backends.cuda.matmul.allow_tf32 = False  # scores are computed with the defaults of PyTorch
     try:
         for names, parts in WORK:
             for name in names:

@@ -25,7 +25,7 @@ PAIRS = {
     "vgg3": ("cifar10", "vgg3", "fashion-mnist"),
     "resnet18": ("cifar10", "resnet18", "fashion-mnist"),
 }
-"""Dataset, network and out-of-distribution set of every pair."""
+"""The dataset, the network and the out-of-distribution set of every pair."""
 EXTRA = "no relative"
 """The group of two families without any relative in training, which the probe study does not have."""
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
@@ -40,7 +40,7 @@ class Condition(NamedTuple):
 
 
 def conditions(pair: str) -> list[Condition]:
-    """Every condition of a pair; the first one is the clean test set."""
+    """Return every condition of a pair, beginning with the clean test set."""
     found = [Condition("clean", "clean", 0.0)]
     found += [Condition("shift", name, float(t)) for name, levels in shifts.SHIFTS.items() for t in levels]
     for name in CORRUPTIONS:

@@ -1,7 +1,7 @@
-"""Tables of the twin study for README.md, docs/research/twin.md and its appendix.
+"""The tables of the twin study in README.md, docs/research/twin.md and its appendix.
 
-Means, columns and intervals are those of the probe study; results/twin/PROTOCOL.md names rows and bars. The record of
-its first part, a prototype, is in results/twin/prototype.
+Means, columns and intervals are those of the probe study; results/twin/PROTOCOL.md describes rows and bars. The record
+of its first part, a prototype, is in results/twin/prototype.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ BARS = (
     ("twin x2", ("clean",), ("roc_auc",), -0.005),
     ("twin", ("shift", "unseen", "strict"), ("roc_auc", "pr_auc"), 0.0),
 )
-"""Ours, columns, metrics, and the least difference to the contrast of the ensemble of ten."""
+"""Our row, columns, metrics, and the minimum difference from the contrast of the ensemble of ten."""
 BOTH = {"roc_auc": "ROC-AUC", "pr_auc": "average precision"}
 SMALLEST = 0.005
 LONGEST = 1.5
-"""Fitting of a twin, in trainings of the network."""
+"""The longest permitted fitting time of a twin, in trainings of the network."""
 SHORT = (
     "entropy", "ensemble of 10", "probe", "probe without elastic", "twin", "twin x2", "twin without elastic x2",
     "5 second networks",
@@ -54,12 +54,12 @@ README = {
     "entropy": "entropy",
     "QIPF, authors' program": "the paper's QIPF †",
 }
-"""The rows of the README's table; those that the twin study does not have are from the probe study."""
+"""The rows of the README's table; rows that are not in the twin study come from the probe study."""
 NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
 
 
 class Units(Pair):
-    """All networks of a pair that were measured, in the form of a pair of the probe study."""
+    """All measured networks of a pair, with the interface of a pair in the probe study."""
 
     def families(self, group: str) -> list[str]:
         """Return the families of a column; names of families are unique."""
@@ -74,7 +74,7 @@ class Units(Pair):
         return super().own_group(group, family)
 
     def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
-        """Return the mean over a column; ", best" takes the best statistic of an ensemble in that column."""
+        """Return the mean over a column; ", best" selects the best statistic of an ensemble in that column."""
         if not score.endswith(", best"):
             return super().value(score, group, metric, base)
         name = score.removesuffix(", best")
@@ -118,7 +118,7 @@ def _both(pair: Units, row: str, column: str, base: int | None = None) -> str:
 
 @table("twin-readme")
 def readme(results: Results) -> str:
-    """Return the table of the README: ROC-AUC / average precision on LeNets and on CIFAR-10."""
+    """Return the table in the README: ROC-AUC / average precision on LeNets and on CIFAR-10."""
     twins, probe = _of(results), Study(results.folder / "probe")
     shown = {"shift": "shifts", "strict": "corruptions", "clean": "clean"}
     places = [(group, only) for group in shown for only in SETS]
@@ -133,7 +133,7 @@ def readme(results: Results) -> str:
 
 @table("twin-short-{column}", column=("shift", "strict", "no relative", "clean"))
 def short(results: Results, column: str) -> str:
-    """Return the main rows by pair, ROC-AUC / average precision in one column of the study."""
+    """Return ROC-AUC / average precision of the main rows in one column of the study, by pair."""
     pairs = _of(results).pairs
     heads = {name: _counted(name, pair) for name, pair in pairs.items()}
 
@@ -200,14 +200,14 @@ def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) 
 @table("twin-bars")
 @table("twin-missed", missed=True)
 def bars(results: Results, missed: bool = False) -> str:
-    """Return every bar on every pair, or those that are missed."""
+    """Return every bar on every pair, or only those that are missed."""
     rows = [cells for cells, met in _judged(_of(results)) if not (missed and met)]
     return markdown(["pair", "bar", "difference", "verdict"], rows)
 
 
 @value("twin-bars")
 def counted(results: Results) -> str:
-    """Return how many bars are met, and of how many."""
+    """Return the number of bars that are met, and the number of all bars."""
     met = [met for _, met in _judged(_of(results))]
     return f"{sum(met)} of {len(met)}"
 
@@ -248,7 +248,7 @@ def accuracies(results: Results) -> str:
 
 @table("twin-depth-{name}", name=PAIRS)
 def depths(results: Results, name: str) -> str:
-    """Return cost, fitting time and quality by depth of the prototype of the first network of a pair."""
+    """Return the cost, fitting time and quality of the prototype on the first network of a pair, by depth."""
     pair = _prototype(results).pairs[name]
     unit = pair.units[0]
     rows = []
@@ -265,7 +265,7 @@ def depths(results: Results, name: str) -> str:
 
 @table("twin-times")
 def times(results: Results) -> str:
-    """Return seconds of fitting as multiples of the network's training, and what `wrap` adds, by batch size."""
+    """Return the fitting time as a multiple of the network's training, and the cost that `wrap` adds by batch size."""
     rows = []
     for name, pair in _of(results).pairs.items():
         parts = pair.units[0]["parts"]
@@ -281,21 +281,21 @@ def times(results: Results) -> str:
 
 @value("twin-fitting")
 def fitting(results: Results, score: str) -> str:
-    """Return the time of fitting a scorer in trainings of LeNet, VGG-3 and ResNet-18 on an H200."""
+    """Return the fitting time of a scorer on an H200, in trainings of LeNet, VGG-3 and ResNet-18."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}" for parts in units)
 
 
 @value("twin-adds")
 def adds(results: Results, score: str) -> str:
-    """Return the passes that `wrap` adds to one input, likewise."""
+    """Return the cost that `wrap` adds for one input on an H200, in passes of LeNet, VGG-3 and ResNet-18."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit']['added_passes'][score]['1']:.1f}" for parts in units)
 
 
 @value("twin-gap")
 def gap(results: Results, ours: str, theirs: str, column: str, *pairs: str) -> str:
-    """Return the difference of two rows in ROC-AUC and in average precision, for some pairs or sets of pairs."""
+    """Return the difference between two rows in ROC-AUC and average precision, for some pairs or sets of pairs."""
     found = _of(results)
     gaps = [[found.difference(ours, theirs, column, metric, only).value for metric in BOTH] for only in pairs]
     return listed(" / ".join(f"{one:+.3f}" for one in both) for both in gaps)

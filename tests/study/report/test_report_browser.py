@@ -78,7 +78,7 @@ def test_method_toggles_add_and_remove_lines(opened: Any) -> None:
     presets = {button.text: button for button in opened.find_elements("css selector", "#presets button")}
     presets["None"].click()
     assert js(opened, lines) == 0
-    assert "No score is chosen" in find(opened, "#curves").text
+    assert "No score is selected" in find(opened, "#curves").text
     presets["All"].click()
     assert js(opened, lines) == 2 * js(opened, "data.columns.filter(c => c.lead).length")
     assert opened.get_log("browser") == []

@@ -53,11 +53,11 @@ def fail_a_cell(store: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said", "missing"),
     [
-        (remove("cells/score/*"), "No scores of single predictions are stored", "condition"),
+        (remove("cells/score/*"), "no scores of single predictions", "condition"),
         (spoil("cells/fit/*.qipf"), "The field of qipf on digits/small-cnn cannot be shown", "field"),
         (spoil("cells/base/*.safetensors"), "could not be read", "condition"),
         (remove("cells/time/*"), "were not timed", "time"),
-        (break_environment, "The environment could not be read: expected names with their values, got list", "nothing"),
+        (break_environment, "The environment could not be read: expected a JSON object, got list", "nothing"),
         (stop_the_clock, "of the times are left out: row 1 has forward_ms", "time"),
         (fail_a_cell, "time &lt;b&gt;it&lt;/b&gt;", "nothing"),
     ],

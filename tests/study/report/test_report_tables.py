@@ -93,7 +93,7 @@ def with_cell(text: str, column: int, value: str) -> str:
         ("table.csv", lambda text: text.splitlines()[0].encode() + b"\na,b,c\n", "row 1 below the header: expected"),
         ("table.csv", lambda text: with_cell(text, 2, "word").encode(), "row 2 below the header: seed"),
         ("table.csv", lambda text: with_cell(text, 6, "").encode(), "row 2 below the header: method"),
-        ("table.csv", lambda text: text.encode() + bytes(range(128, 256)), "expected text in UTF-8"),
+        ("table.csv", lambda text: text.encode() + bytes(range(128, 256)), "expected UTF-8 text"),
         ("table.csv", lambda text: b"", "expected the columns .* got none"),
     ],
     ids=["long-field", "short-row", "word", "no-text", "binary", "empty"],

@@ -111,7 +111,7 @@ def test_only_some_scores_are_listed_but_always_the_recommended_one():
     assert "own-2" in text
     assert "own-3" not in text
     assert "Recommended scorer" in text
-    assert "7 more" in text
+    assert "in the report: 7" in text
 
 
 def test_nothing_to_judge_is_said():

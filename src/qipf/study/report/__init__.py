@@ -1,7 +1,7 @@
-"""A benchmark as one page: self-contained HTML that opens offline, from a store or its tables.
+"""Report a benchmark as one self-contained HTML page that opens offline, from a store or its tables.
 
-`source` reads; the views and `severity` reduce what was measured to what a page shows; `page` writes it, from
-`template.html.j2` or, for a study of the paper, `paper.html.j2`. A regression has the page of `number_view`.
+`source` reads the results, the views select what a page shows, and `page` writes it from `template.html.j2` or, for a
+study of the paper, `paper.html.j2`. The page of a regression comes from `number_view`.
 """
 
 from qipf.study.report.page import write_report

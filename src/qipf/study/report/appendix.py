@@ -1,4 +1,4 @@
-"""Facts about a run, and the paper's claims beside what was found."""
+"""Facts about a run, and verdicts on the paper's claims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qipf.study.tables.claims import RIVALS, Claim, claims
 
 
 def facts(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what was run, as names and values."""
+    """Return a description of the run as names and values."""
     shifts = list(dict.fromkeys(r.shift for r in source.rows if r.shift != "clean" and not r.shift.startswith("ood:")))
     seeds = {(pair_id(row), row.seed) for row in source.rows}
     base = [row for row in source.rows if row.errors == "base"]
@@ -46,12 +46,12 @@ SCOPES = {"most": "Overall", "headline": "On average over all cases", "speed": "
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The paper's claims beside what was found.
+    """The paper's claims, with our verdicts.
 
     Attributes:
         counts: Number of the paper's claims that hold, do not hold, or remain open.
-        front: Claims shown first; empty if none of the paper's own can be judged.
-        rest: All other claims, by scope.
+        front: Claims that are shown first; empty if none of the paper's own claims can be judged.
+        rest: All other claims, keyed by scope.
     """
 
     counts: Mapping[str, int]
@@ -60,7 +60,7 @@ class Verdicts:
 
 
 def verdicts(source: ReportSource) -> Verdicts:
-    """Judge the claims that these numbers allow; the paper's own about error detection and speed come first."""
+    """Judge all claims for which there are numbers; the paper's own about error detection and speed come first."""
     found = [claim for claim in claims(source.frame, source.times) if claim.here != "not measured"]
     own = [claim for claim in found if claim.paper in ("yes", "no")]
     if not own:
@@ -71,7 +71,7 @@ def verdicts(source: ReportSource) -> Verdicts:
     counts = Counter(agreement(claim) for claim in own if claim.scope != "case")
     rest: dict[str, list[Claim]] = defaultdict(list)
     for claim in found:
-        # of single cases, which are thousands, error detection against the paper's rivals and the plain scores
+        # there are thousands of single cases: keep error detection against the paper's rivals and simple scores
         worth = claim.scope != "case" or (claim.metric == "roc_auc" and (claim.other in RIVALS or _simple(claim)))
         if worth and claim not in front:
             rest[SCOPES[claim.scope]].append(claim)
@@ -79,7 +79,7 @@ def verdicts(source: ReportSource) -> Verdicts:
 
 
 def agreement(claim: Claim) -> str:
-    """Return "holds", "does not hold", "open", or "new" for a comparison that is not the paper's."""
+    """Return "holds", "does not hold", "open", or "new" for a comparison that the paper does not make."""
     if claim.here == "undecided":
         return "open"
     if claim.paper not in ("yes", "no"):
@@ -88,5 +88,5 @@ def agreement(claim: Claim) -> str:
 
 
 def _simple(claim: Claim) -> bool:
-    """Return True if the rival is a score of the outputs of one pass."""
+    """Return True if the claim is about a rival that scores the outputs of one pass."""
     return bool(claim.other) and info(split_column(claim.other)[0]).family == "confidence"

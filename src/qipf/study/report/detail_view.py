@@ -1,4 +1,4 @@
-"""Single predictions: curves, histograms, reliability, positions in the field of the weights, and limits on a page."""
+"""Details of single predictions: curves, histograms, reliability, and positions in the field of the weights."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from qipf.study.tables.answer import columns_of
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the predictions that a page shows.
+    """Limits on what a page shows.
 
     Attributes:
-        severities: Per shift.
-        thumbnails: Pictures of each kind.
-        thumbnail_methods: Scores that pictures are sorted by.
-        maps: Sets of segmented images per model.
+        severities: Maximum number of severities per shift.
+        thumbnails: Maximum number of pictures of each kind.
+        thumbnail_methods: Maximum number of scores by which pictures are sorted.
+        maps: Maximum number of sets of segmented images per model.
     """
 
     severities: int = 10
@@ -43,11 +43,11 @@ LEVELS = (
     Limits(severities=3, thumbnails=2, thumbnail_methods=1, maps=2),
     Limits(severities=1, thumbnails=0, maps=0),
 )
-"""From everything to almost nothing; the first that fits is used."""
+"""Limits from loose to strict; the first with which the page is small enough are used."""
 
 
 def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """Return the content of a page within `limits`."""
+    """Return the content of a page, reduced to `limits`."""
 
     def thinned(value: Any) -> Any:
         if isinstance(value, dict):
@@ -74,7 +74,7 @@ def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
 
 
 def thin(found: list[Any], most: int) -> list[Any]:
-    """Return at most `most` items, evenly spaced with both ends; the middle one if `most` is one."""
+    """Return at most `most` evenly spaced items including both ends, or the middle item if `most` is 1."""
     if len(found) <= most:
         return found
     if most == 1:
@@ -88,14 +88,14 @@ FRACTIONS = np.array(
     + [step / 40 for step in range(4, 21)]
     + [step / 20 for step in range(11, 21)]
 )
-"""Fractions of flagged predictions at which curves are stored."""
+"""Fractions of flagged predictions at which the curves are evaluated."""
 
 BINS = 30
 RELIABILITY_BINS = 10
 
 
 class Axis(NamedTuple):
-    """The range of a histogram; scores outside are counted in the end bins."""
+    """The range of a histogram; scores outside the range are counted in the first or last bin."""
 
     low: float
     high: float
@@ -103,7 +103,7 @@ class Axis(NamedTuple):
 
 
 def axis_of(scores: np.ndarray) -> Axis:
-    """Return a range of nearly all scores, logarithmic if they are positive over several magnitudes."""
+    """Return the range of nearly all scores, logarithmic if they are positive and span orders of magnitude."""
     low, middle, high = (float(value) for value in np.quantile(scores, [0.005, 0.5, 0.995]))
     if low >= 0 and high > 20 * middle > 0:
         least = float(np.quantile(scores[scores > 0], 0.02))
@@ -115,7 +115,7 @@ def axis_of(scores: np.ndarray) -> Axis:
 
 
 def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BINS) -> list[list[int]]:
-    """Count right and wrong predictions in bins of equal width on the axis."""
+    """Count correct and wrong predictions in bins of equal width on the axis."""
     low, high = (np.log10(axis.low), np.log10(axis.high)) if axis.log else (axis.low, axis.high)
     values = np.log10(np.maximum(scores, axis.low)) if axis.log else scores
     values = np.clip(values, low, high)
@@ -123,7 +123,7 @@ def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BIN
 
 
 def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABILITY_BINS) -> list[list[float]]:
-    """Return [predictions, mean probability of error, share of errors] of every bin that is not empty."""
+    """Return [number of predictions, mean probability of error, fraction of errors] for every nonempty bin."""
     place = np.minimum((probability * bins).astype(np.int64), bins - 1)
     result = []
     for number in np.unique(place):
@@ -134,23 +134,23 @@ def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABIL
 
 
 def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Return the number of errors among the least certain fractions; the expectation among tied scores."""
+    """Return the number of errors among the given fractions of least certain predictions; for ties, its expectation."""
     order = np.argsort(-scores, kind="stable")
     ranked, errors = scores[order], np.cumsum(wrong[order])
-    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of every group of equal scores
+    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of each group of equal scores
     x = np.concatenate([[0], ends + 1]) / len(scores)
     return np.interp(fractions, x, np.concatenate([[0.0], errors[ends]]))
 
 
 def compact(values: np.ndarray) -> list[Any]:
-    """Round to one decimal, integers without."""
+    """Round to one decimal, and convert integral values to integers."""
     return [int(value) if value == int(value) else float(value) for value in np.round(values, 1)]
 
 
 def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
-    """Return by pair and shift the conditions of one network, the mildest first.
+    """Return the conditions of one network per pair, keyed by pair and shift, mildest first.
 
-    It is the first network that most methods were measured on.
+    The network is the first of those on which the most methods were measured.
     """
     conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
     seeds: dict[str, dict[int, int]] = {}
@@ -170,12 +170,12 @@ def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
 
 
 def severity_at(condition: Condition) -> int:
-    """Return the severity of a condition, see `severity_of`."""
+    """Return the severity of a condition (see `severity_of`)."""
     return severity_of(condition.shift, condition.intensity, condition.severity)
 
 
 def details(source: ReportSource) -> dict[str, Any]:
-    """Return by pair the histogram axes, and by shift the conditions with the curves of every method."""
+    """Return, for each pair, the axes of the histograms and, for each condition, the curves of all methods."""
     if source.bench is None:
         return {}
     result = {}
@@ -188,7 +188,7 @@ def details(source: ReportSource) -> dict[str, Any]:
         if some is None or not any(found.values()):
             continue
         if not any(p.scores for listed in found.values() for _, p in listed):
-            source.note(f"No scores of single predictions are stored for {pair}.")
+            source.note(f"The store has no scores of single predictions for {pair}.")
             continue
         calibrators = _calibrators(source, some)
         axes = _axes([p for listed in found.values() for _, p in listed])
@@ -242,7 +242,7 @@ def _read(source: ReportSource, condition: Condition) -> Predictions | None:
 
 
 def _calibrators(source: ReportSource, some: Condition) -> dict[str, ErrorProbability]:
-    """Fit calibrators of each score on clean held-out predictions."""
+    """Fit a calibrator for each score on clean held-out predictions."""
     assert source.bench is not None  # noqa: S101
     try:
         held_out = source.bench.held_out(some.dataset, some.net, some.seed)
@@ -258,7 +258,7 @@ def _calibrators(source: ReportSource, some: Condition) -> dict[str, ErrorProbab
 
 
 def _axes(every: list[Predictions]) -> dict[str, Axis]:
-    """Return one axis per column for all conditions of a pair, so that scores can be followed."""
+    """Return one axis per column for all conditions of a pair, so that histograms can be compared."""
     pooled: dict[str, list[np.ndarray]] = {}
     for predictions in every:
         for column, values in columns_of(predictions).items():
@@ -268,7 +268,7 @@ def _axes(every: list[Predictions]) -> dict[str, Axis]:
 
 
 def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the finite scores, True for each wrong prediction, and their rows."""
+    """Return the finite scores, a mask of the wrong predictions among them, and their rows."""
     rows = np.flatnonzero(np.isfinite(values))
     return values[rows].astype(np.float64), wrong[rows], rows
 
@@ -278,7 +278,7 @@ FIELD_BINS = 48
 
 
 def fields(source: ReportSource) -> dict[str, Any]:
-    """Return by pair and QIPF method psi and the modes over y, and histograms of the predictions."""
+    """Return, for each pair and QIPF method, psi and the modes along y, and histograms of the predictions."""
     if source.bench is None or source.plan is None:
         return {}
     result: dict[str, Any] = {}
@@ -299,7 +299,7 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
     some = next(iter(by_shift.values()))[0]
     scorer: Any = bench.scorer(some.dataset, some.net, some.seed, method.name)
     if scorer is None:
-        raise ValueError("it was not fitted")
+        raise ValueError("the scorer was not fitted")
     facts = scorer.fitted.facts
     placed = _placed(bench, pair, scorer, by_shift)
     every = np.concatenate([np.abs(y) for y, _ in placed.values()]) if placed else np.zeros(1)
@@ -332,9 +332,9 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
 def _placed(
     bench: Bench, pair: Pair, scorer: Any, by_shift: dict[str, list[Condition]]
 ) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
-    """Return the position of every prediction in the field, and True for each error.
+    """Return the position of every prediction in the field, and a mask of the errors.
 
-    The score "max-logit" is the paper's coordinate with its sign changed; logits are not stored.
+    Logits are not stored, but the score "max-logit" is the negative of the paper's coordinate.
     """
     name = next((method.name for method in pair.methods if method.kind == "max-logit"), None)
     if name is None or scorer.coordinate != "max_logit":

@@ -20,7 +20,7 @@ STYLES = [
     for dashes in ("", "7 3", "2 3")
     for colour, marker in (("a", "circle"), ("b", "square"), ("c", "triangle"), ("d", "diamond"))
 ]
-"""Line styles that differ without their colours."""
+"""Line styles that can be distinguished without colour."""
 PROMISED = Style("ink", "4 3", 1)
 CSS = """
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 1.2rem; margin: .4rem 0; }
@@ -41,7 +41,7 @@ def render_numbers(source: ReportSource, environment: Sequence[tuple[str, str]])
     try:
         doubts = [] if source.bench is None else source.bench.notes()
     except MISSING:
-        doubts = []  # whoever read the source has reported it
+        doubts = []  # already reported when the source was read
     body = render(
         "numbers.html.j2", Path(__file__).parent, title=title, source=source, environment=environment,
         answers=answers, doubts=doubts, heads=HEADS,
@@ -53,13 +53,13 @@ def render_numbers(source: ReportSource, environment: Sequence[tuple[str, str]])
 
 
 def _advice(source: ReportSource, pair: tuple[str, str, int]) -> str:
-    """Return which scale to use; empty without predictions."""
+    """Return the recommended scale in words, or "" without predictions."""
     if source.bench is None:
         return ""
     try:
         return advice(source.bench, *pair)
     except MISSING as error:
-        source.left_out(f"There is no recommendation for {pair_title(*pair[:2])}: {error}")
+        source.left_out(f"No recommendation for {pair_title(*pair[:2])}: {error}")
         return ""
 
 
@@ -77,9 +77,9 @@ def _pair(source: ReportSource, dataset: str, net: str, tables: list[IntervalTab
 
 
 def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised: float | None, key: str) -> str:
-    """Return the two charts of one shift as HTML, with one line per scale that starts at the clean inputs.
+    """Return the two charts of one shift as HTML, with one line per scale, which starts at the clean inputs.
 
-    `promised` is the promised share inside; `key` begins the ids of the charts.
+    `promised` is the promised share of targets inside their intervals; `key` is the prefix of the charts' ids.
     """
     tables = [*([] if clean is None else [clean]), *shift]
     labels = ["clean" if table.shift == "clean" else str(table.severity) for table in tables]

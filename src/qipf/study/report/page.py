@@ -1,4 +1,4 @@
-"""Write the page: data, styles and script in one file that loads nothing else."""
+"""Write the page, with data, styles and script in one file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from qipf.study.tables.paper_tables import PaperTable, all_tables, notes_on_fewe
 from qipf.study.tables.scale_tables import of_numbers
 
 LARGEST = 5_000_000
-"""Largest size of a page in bytes."""
+"""Maximum size of a page in bytes."""
 SMALL = 50_000
-"""Rows of the long table below which a study of the paper counts as small."""
+"""Number of rows in the long table below which a study of the paper is considered small."""
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 HERE = Path(__file__).parent
@@ -47,19 +47,19 @@ def write_report(
     """Write the report of a benchmark and return its size in bytes.
 
     Args:
-        store: A store, or a folder with its tables, which gives no charts of predictions.
-        output: The HTML file, written completely or not at all.
+        store: A store, or a folder with its tables; without a store, the page has no charts of predictions.
+        output: The HTML file, which is written completely or not at all.
         data: Folder with dataset files, for thumbnails.
 
     Raises:
-        FileNotFoundError: There is no store, no table, or no folder for the output.
+        FileNotFoundError: There is neither a store nor a table, or the folder of the output does not exist.
         IsADirectoryError: The output is a folder.
         ValueError: Nothing has been measured yet.
     """
     target = Path(output).absolute()
     check_parent(target)
     if target.is_dir():
-        raise IsADirectoryError(f"cannot write {target}: it is a folder; name a file in it, such as report.html")
+        raise IsADirectoryError(f"cannot write {target}: it is a folder; add a file name, such as report.html")
     source = open_source(store)
     with titled(source.environment.get("titles")):
         page = render(source, data=None if data is None else str(data))
@@ -71,13 +71,13 @@ def render(source: ReportSource, *, data: str | None = None, largest: int = LARG
     """Return the page with as much detail as fits in `largest` bytes."""
     if of_numbers(source.rows):
         return render_numbers(source, _flat(source.environment))
-    # other pages than those of the paper's study do not mention the paper
+    # only the pages of the paper's study mention the paper
     paper = source.plan is not None and source.plan.name in shipped() and source.plan.name != "demo"
     parts = _parts(source, data, paper)
     whole, page = parts["content"], b""
     for level, limits in enumerate(LEVELS):
         if level:
-            source.note("With all predictions the page would be too large. Some severities or pictures are left out.")
+            source.note("Some severities or pictures are left out, because the page would otherwise be too large.")
         shown = [
             (title, overlays.overlay_section(dict(islice(sets.items(), limits.maps)), score))
             for title, score, sets in parts["segmented"]
@@ -90,7 +90,7 @@ def render(source: ReportSource, *, data: str | None = None, largest: int = LARG
 
 
 def _parts(source: ReportSource, data: str | None, paper: bool) -> dict[str, Any]:
-    """Return everything that is shown, for the template and (`content`) for the script."""
+    """Return everything that the page shows, for the template and (in `content`) for the script."""
     titles, found = pairs(source.rows), _answers(source)
     best = [answer.ranking.standings[0].column for answer in found if answer.ranking.standings]
     leaders = [] if paper else [standing.column for answer in found for standing in answer.ranking.best_of_methods]
@@ -124,7 +124,7 @@ def _parts(source: ReportSource, data: str | None, paper: bool) -> dict[str, Any
         "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),
         "fewer": notes_on_fewer_networks(source.frame),
         "environment": _flat(source.environment),
-        "version": version if re.fullmatch(r"\d[\w.+-]*", version) else "",  # not that of a source tree
+        "version": version if re.fullmatch(r"\d[\w.+-]*", version) else "",  # empty for a source tree
     }
 
 
@@ -132,14 +132,15 @@ def _answers(source: ReportSource) -> list[Answer]:
     try:
         return answers(source.frame, source.bench)
     except MISSING as error:
-        source.left_out(f"Some predictions could not be read, so intervals are over intensities: {error}")
+        source.left_out(f"Intervals are over intensities, because some predictions could not be read: {error}")
         return answers(source.frame)
 
 
 def _tables(source: ReportSource, leads: list[str] | None) -> list[tuple[PaperTable, list[Any]]]:
-    """Return the paper's tables with the blocks that have a number of ours.
+    """Return the paper's tables, with only the blocks that contain numbers of ours.
 
-    The page of the paper has one score per method, the `leads`. Other pages leave out what only the paper uses.
+    The page of the paper shows one score per method, listed in `leads`. Other pages (None) omit tables that only the
+    paper uses.
     """
     frame = source.frame
     if leads is not None:
@@ -154,7 +155,9 @@ def _tables(source: ReportSource, leads: list[str] | None) -> list[tuple[PaperTa
 
 def _fill(source: ReportSource, parts: Mapping[str, Any]) -> bytes:
     """Fill the template."""
-    safe = require("markupsafe", extra="report").Markup  # for our own files and maps, in which all data is escaped
+    safe = require(
+        "markupsafe", extra="report"
+    ).Markup  # only for our own files, and for maps, in which all data is escaped
     script = "".join((HERE / name).read_text("utf-8") for name in SCRIPTS)
     style = (HERE / "style.css").read_text("utf-8") + (overlays.STYLE if parts["segmented"] else "")
     values = {
@@ -174,14 +177,14 @@ def _fill(source: ReportSource, parts: Mapping[str, Any]) -> bytes:
 
 
 def packed(content: Any) -> str:
-    """Return JSON, compressed, in base64, so that nothing in it can break out of its element."""
+    """Return compressed JSON in base64, so that nothing in it can break out of its element."""
     plain = json.loads(json.dumps(content), parse_constant=lambda _: None)  # NaN and infinities are not JSON
     text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
 
 
 def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return by pair the methods from the fastest on, with bars on a logarithmic scale."""
+    """Return the methods of each pair, fastest first, with bars on a logarithmic scale."""
     result = []
     for pair, title in titles.items():
         own = sorted((time for time in times if pair_id(time) == pair), key=lambda time: time["method_ms"])

@@ -1,4 +1,4 @@
-"""Pictures of a report: thumbnails of extreme predictions, and maps of segmented images."""
+"""Pictures in a report: thumbnails of extreme predictions, and maps of segmented images."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> dict[str, Any]:
-    """Return four lists of pictures by pair, shift and column, at the middle severity.
+    """Return four lists of pictures for each pair, shift and column, at the middle severity.
 
-    A picture is [data address, true class, predicted class, percentile of its uncertainty]. The recommended score comes
-    first, then `best`, then those of the registry.
+    A picture is [data URI, true class, predicted class, percentile of its uncertainty]. The recommended score comes
+    first, followed by `best` and the scores of the registry.
     """
     if source.bench is None:
         return {}
@@ -41,9 +41,11 @@ def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> d
     for pair, by_shift in one_seed(source.bench).items():
         some = next(iter(by_shift.values()))[0]
         if source.bench.pair(some.dataset, some.net).predicts == "pixels":
-            continue  # `qipf.study.report.picture_view` shows whole images
+            continue  # `segmented` shows whole images
         try:
-            if some.dataset in datasets.NAMES:  # raises if it is not on this machine: a report downloads nothing
+            if (
+                some.dataset in datasets.NAMES
+            ):  # raises if it is not on this machine, because a report downloads nothing
                 datasets.load(some.dataset, data=data, download=False, progress=False)
             for shift, conditions in by_shift.items():
                 for condition in thin(conditions, 1):
@@ -55,7 +57,10 @@ def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> d
 
 
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
-    """Return positions of the surest predictions in the surer half, and of the least sure ones in the other half."""
+    """Return the positions of the most certain right and wrong predictions, and of the least certain ones.
+
+    The former come from the more certain half of all predictions, the latter from the other half.
+    """
     order = np.argsort(scores, kind="stable")
     half = len(order) // 2
     halves = {"sure": order[:half], "unsure": order[half:][::-1]}
@@ -69,7 +74,7 @@ def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.n
 def png(image: np.ndarray) -> str:
     """Return an image (c, h, w) in [0, 1], grey or RGB, as a data URI."""
     if image.ndim != 3 or image.shape[0] not in (1, 3):
-        raise ValueError(f"inputs of shape {image.shape} are not grey or RGB images")
+        raise ValueError(f"expected a grey or RGB image (c, h, w), got shape {image.shape}")
     pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
     return embedded(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0), 64)
 
@@ -115,10 +120,10 @@ def _thumbnails_of(bench: Bench, condition: Condition, data: str | None, best: S
 def segmented(
     source: ReportSource, answers: Sequence[Answer]
 ) -> list[tuple[str, str, Mapping[str, Sequence[Overlay]]]]:
-    """Draw a few images of every set for each model of pixels, with the score that finds its errors best.
+    """Draw a few images of every set for each segmentation model, with the score that detects its errors best.
 
     Returns:
-        The title of the model, the name of the score, and the pictures by set, clean inputs first.
+        The title of each model, the name of the score, and the pictures keyed by set, clean inputs first.
     """
     if source.bench is None:
         return []
@@ -135,7 +140,7 @@ def segmented(
             source.left_out(f"No images of {title}: {error}")
             continue
         if shown is None:
-            source.note(f"No images of {title}: the store has none; run the plan again to keep some.")
+            source.note(f"No images of {title}: the store has none; run the plan again to store some.")
         else:
             found.append((title, *shown))
     return found

@@ -1,4 +1,4 @@
-"""The scores of a report, their ranking with its cost, and every metric against the severity of every shift."""
+"""The scores in a report: their ranking with costs, and every metric against the severity of every shift."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHAPES = 7
 """Number of markers in charts."""
 
 FEWEST = 3
-"""Scores selected when a page opens, at least."""
+"""Minimum number of scores selected when a page opens."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,16 @@ class Column:
 
     Attributes:
         id: Name in tables, such as "ensemble (entropy)".
-        short: The label without the statistic if it stands for its method.
-        many: Takes several passes.
-        colour: Number of its colour, the same in every report; `marker` and `dash` likewise.
-        lead: Stands for its method: the paper's statistic, or the best one.
-        shown: Selected when the page opens.
+        label: Title of the column.
+        short: Label in charts, which omits the statistic if the column represents its method.
+        method: Name of the method.
+        many: True if the method takes several passes.
+        recommended: True for the recommended score.
+        colour: Number of the colour, which is the same in every report (like `marker` and `dash`).
+        marker: Number of the marker.
+        dash: Number of the line style.
+        lead: True if the column represents its method, with the paper's statistic or the best one.
+        shown: True if the column is selected when the page opens.
     """
 
     id: str
@@ -54,9 +59,10 @@ class Column:
 
 
 def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str] = ()) -> list[Column]:
-    """Return the columns of a long table, in the order of the registry, the recommended score first.
+    """Return the columns of a long table, in the order of the registry.
 
-    The `best` scores are selected. The first of the `leaders` stands for its method; without one, the paper's.
+    The `best` scores are selected. The first column of a method in `leaders` represents the method; without one, the
+    paper's statistic does.
     """
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
@@ -83,7 +89,7 @@ def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str
 
 
 def pairs(rows: Iterable[Row]) -> dict[str, str]:
-    """Return titles of the pairs by "dataset/net", in the order of the table."""
+    """Return the titles of the pairs, keyed by "dataset/net", in the order of the table."""
     return {pair_id(row): paper.pair_title(row.dataset, row.net) for row in rows}
 
 
@@ -98,7 +104,7 @@ UNITS = {"rotation": "{:g}°", "shear": "{:g}°", "brightness": "+{:g}", "zoom":
 
 
 def intensity_label(shift: str, intensity: float) -> str:
-    """Return an intensity in the unit of its shift."""
+    """Return an intensity as text, in the unit of its shift."""
     if shift == "clean":
         return "clean"
     if shift == "shift":
@@ -107,7 +113,7 @@ def intensity_label(shift: str, intensity: float) -> str:
 
 
 def severity_of(shift: str, intensity: float, severity: int) -> int:
-    """Return the position of an intensity in its shift, from the mildest; zoom is ranked by its distance from 1."""
+    """Return the rank of an intensity within its shift, mildest first; zoom is ranked by its distance from 1."""
     if shift != "zoom" or intensity not in SHIFTS["zoom"]:
         return severity
     return 1 + sorted(SHIFTS["zoom"], key=lambda scale: abs(math.log(scale))).index(intensity)
@@ -117,22 +123,22 @@ SHOWN = (
     "roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "spearman", "point_biserial",
     "ece_proper", "brier_proper", "nll_proper", "ece_paper", "brier_paper",
 )  # fmt: skip
-"""Metrics that a reader can choose."""
+"""Metrics that a reader can select."""
 OF_PAPER = ("point_biserial", "ece_paper", "brier_paper")
-"""Those that only the page of the paper shows."""
+"""Metrics that only the page of the paper shows."""
 
 
 def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any]]:
-    """Return the metrics that have at least one value, with their names and which way is better."""
+    """Return the id, the title and the better direction of every metric that has at least one value."""
     there = {row.metric for row in rows if row.errors == "base" and math.isfinite(row.value)}
     shown = [name for name in SHOWN if name in there and (paper or name not in OF_PAPER)]
     return [{"id": name, "title": METRICS[name].title, "better": METRICS[name].better} for name in shown]
 
 
 def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, Any]:
-    """Return by pair and shift the positions on the axis, the accuracy, and [mean, low, high] by metric and column.
+    """Return, for each pair and shift, the axis positions, the accuracy, and [mean, low, high] by metric and column.
 
-    The band is one standard deviation over networks or, with one network, its bootstrap 95 % interval.
+    The band is one standard deviation over networks or, for a single network, its 95% bootstrap interval.
     """
     rows = comparable(frame)
     rows = rows[(rows["errors"] == "base") & rows["metric"].isin(list(metrics))]
@@ -147,7 +153,7 @@ def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, 
         values: dict[str, dict[str, list[Any]]] = defaultdict(dict)
         for metric, column in own[["metric", "column"]].drop_duplicates().itertuples(index=False, name=None):
             values[metric][column] = [bands.get((metric, column, *place)) for place in places]
-        # in a table of one subset alone, a method that saw fewer inputs knows less about the accuracy
+        # in a table with a single subset, methods may have scored different numbers of inputs: use the largest
         most = own.sort_values("n", kind="stable").drop_duplicates(["intensity", "severity", "seed"], keep="last")
         accuracy = most.groupby(["intensity", "severity"])["accuracy"].mean()
         result[f"{dataset}/{net}"][shift] = {
@@ -160,7 +166,7 @@ def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, 
 
 
 def _bands(rows: Frame) -> dict[tuple[Any, ...], list[float | None]]:
-    """Return [mean, low, high] by metric, column, intensity and severity."""
+    """Return [mean, low, high], keyed by metric, column, intensity and severity."""
     known = rows[np.isfinite(rows["value"])]
     groups = known.groupby(["metric", "column", "intensity", "severity"], sort=False)
     found = groups.agg(
@@ -183,7 +189,7 @@ def _round(value: float) -> float | None:
 
 
 LISTED = 12
-"""Scores shown before the table is unfolded; so are the recommended one and the baseline."""
+"""Number of scores shown before the table is unfolded, in addition to the recommended score and the baseline."""
 
 HEADS = (
     ("ROC-AUC", "how often an error is rated as less certain than a right prediction"),
@@ -194,7 +200,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of the ranking: its `text`, the length of its bar from 0 to 1, and "best", "second" or None."""
+    """A number in the ranking: its `text`, the length of its bar (0 to 1), and its mark ("best", "second" or None)."""
 
     text: str
     share: float = 0.0
@@ -203,10 +209,13 @@ class Figure:
 
 @dataclass
 class Line:
-    """One score of the ranking: ROC-AUC, average precision and cost, for each pair in turn.
+    """One score in the ranking.
 
-    `number` is its rank among the scores that stand for their methods, 0 for the others. A line that is not `open` is
-    shown when the table is unfolded.
+    Attributes:
+        number: Rank among the scores that represent their methods; 0 for all other scores.
+        column: The score.
+        figures: ROC-AUC, average precision and cost, for each pair in turn.
+        open: False if the line is hidden until the table is unfolded.
     """
 
     number: int
@@ -216,9 +225,9 @@ class Line:
 
 
 def ranking(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> list[Line]:
-    """Return every score by pair: mean ROC-AUC and average precision over shifts and intensities, and cost.
+    """Rank the scores by their mean ROC-AUC over shifts and intensities, with average precision and cost.
 
-    Without shifts the numbers are those of clean inputs. Scores that some pair or shift lacks come last.
+    Without shifts, the numbers are those for clean inputs. Scores that are missing for any pair or shift come last.
     """
     numbers, complete = {}, {}
     for metric in ("roc_auc", "pr_auc"):
@@ -266,7 +275,7 @@ def _figures(metric: str, own: Mapping[str, float], known: list[Column]) -> list
 
 
 def out_of_distribution(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ROC-AUC of telling another dataset's inputs from clean ones, by score; empty if not measured."""
+    """Return the ROC-AUC of each score for telling other datasets from clean inputs, or {} if it was not measured."""
     rows = source.frame
     rows = comparable(rows[(rows["errors"] == "ood") & (rows["metric"] == "roc_auc")])
     means = rows.groupby(["dataset", "net", "shift", "column"], sort=False)["value"].mean().dropna()

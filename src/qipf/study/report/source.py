@@ -1,4 +1,4 @@
-"""Read the numbers of a report from a store, or from a folder with its tables."""
+"""Read the numbers for a report from a store, or from a folder with its tables."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from qipf.study.run.verify import note_of
 from qipf.study.tables.frame import TABLES, Frame, long_frame, read_table
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, csv.Error)
-"""What may go wrong with one piece of a store; the report leaves it out and adds a note."""
+"""Errors for which the report leaves out a part of the store and adds a note."""
 
 TINY = 1e-12
-"""Milliseconds; shorter times are refused, because 0 has no logarithm."""
+"""Minimum time in milliseconds; 0 has no logarithm."""
 
 NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("dataset", "net", "seed", "accuracy")}
 LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
-"""Required columns, and the least value of columns of numbers."""
+"""Required columns (`NEEDED`), and the minimum of numeric columns (`LEAST`)."""
 
 SHOWN = 3
-"""Bad rows of a file that a note lists."""
+"""Maximum number of invalid rows that a note lists."""
 
 LOG = logging.getLogger(__name__)
-"""Tells whoever writes a page what could not be read."""
+"""Reports what could not be read."""
 
 
 @dataclass
@@ -41,15 +41,15 @@ class ReportSource:
     """The contents of a report.
 
     Attributes:
-        name: Name of the plan, or of the folder without one.
-        rows: The long table.
-        times: Milliseconds per sample, by dataset, net and method.
+        name: Name of the plan or, without a plan, of the folder.
+        rows: Rows of the long table.
+        times: Milliseconds per sample, with one row per dataset, net and method.
         plan: The plan as it was run, or None.
-        plan_text: The plan for readers.
-        environment: Machine and versions.
-        networks: Trained networks with their accuracy.
-        failures: Failed cells.
-        notes: Sentences for the reader, for instance about what was left out.
+        plan_text: The plan as text.
+        environment: The machine and the versions.
+        networks: The trained networks with their accuracy.
+        failures: Records of the failed cells.
+        notes: Sentences for the reader, for example about what was left out.
         bench: The store, for predictions and pictures, or None.
     """
 
@@ -70,19 +70,19 @@ class ReportSource:
         return long_frame(self.rows)
 
     def note(self, text: str) -> None:
-        """Add a note, once."""
+        """Add a note, unless it is already there."""
         if text not in self.notes:
             self.notes.append(text)
 
     def left_out(self, text: str) -> None:
-        """Add a note about something unusable, and log it."""
+        """Add and log a note about something that could not be used."""
         self.note(text)
         LOG.warning("%s", text)
 
     def keep(self, name: str, values: Any, file: str) -> None:
-        """Keep one piece; of times and networks, the valid rows. Raise ValueError if it is unusable."""
+        """Set one attribute, without the invalid rows of times and networks; raise ValueError if it is unusable."""
         if name == "environment" and not isinstance(values, Mapping):
-            raise ValueError(f"expected names with their values, got {type(values).__name__}")
+            raise ValueError(f"expected a JSON object, got {type(values).__name__}")
         if name in NEEDED:
             wrong = {number: _wrong(name, line) for number, line in enumerate(values, 1)}
             bad = [f"row {number} {why}" for number, why in wrong.items() if why]
@@ -96,14 +96,14 @@ class ReportSource:
 
 
 def open_source(path: str | os.PathLike[str]) -> ReportSource:
-    """Read a store, a table, or a folder with one.
+    """Read a store, a table, or a folder that contains a table.
 
-    A table is a table.csv, table.parquet or table.csv.gz; times.csv, networks.csv, plan.json and environment.json
-    beside it are read as well.
+    A table is a table.csv, table.parquet or table.csv.gz; times.csv, networks.csv, plan.json and environment.json in
+    the same folder are read as well.
 
     Raises:
         FileNotFoundError: There is neither a store nor a table.
-        ValueError: It does not hold a single number.
+        ValueError: The store or the table contains no numbers.
     """
     place = Path(path)
     folder = place.parent if place.is_file() else place
@@ -112,14 +112,14 @@ def open_source(path: str | os.PathLike[str]) -> ReportSource:
         tables = [place] if place.is_file() else [folder / name for name in TABLES if (folder / name).is_file()]
         if not tables:
             if found is not None:
-                raise ValueError(f"{folder} has no finished measurement yet; run the benchmark until it has some")
+                raise ValueError(f"{folder} has no results yet; run the benchmark again until it has some")
             raise FileNotFoundError(
                 f"{folder} is not a benchmark store and has none of {', '.join(TABLES)}; "
-                "`qipf bench PLAN -o DIR` makes a store"
+                "create a store with `qipf bench PLAN -o DIR`"
             )
         found = _from_tables(tables[0])
     if not found.rows:
-        raise ValueError(f"{place} has no numbers to report; run the benchmark until it has some")
+        raise ValueError(f"{place} has no numbers to report; run the benchmark again until it has some")
     return found
 
 
@@ -129,7 +129,13 @@ def _from_store(folder: Path) -> ReportSource | None:
     bench = open_store(folder)
     source = ReportSource(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
     source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
-    for name in ("notes", "times", "environment", "networks", "failures"):  # notes first: the others add to them
+    for name in (
+        "notes",
+        "times",
+        "environment",
+        "networks",
+        "failures",
+    ):  # notes first, because the others add to them
         try:
             value = getattr(bench, name)
             value = value() if callable(value) else value
@@ -145,7 +151,7 @@ def _from_tables(table: Path) -> ReportSource:
     folder = table.parent
     _check_sum(table)
     source = ReportSource(folder.resolve().name or "results", read_table(table))
-    source.note("This page was made from the tables alone. Charts that need the predictions are left out.")
+    source.note("This page was made from the tables alone, so charts that need the predictions are left out.")
     for name in ("times.csv", "networks.csv", "plan.json", "environment.json"):
         file, piece = folder / name, name.partition(".")[0]
         if not file.is_file():
@@ -172,14 +178,14 @@ def _from_tables(table: Path) -> ReportSource:
 
 
 def _check_sum(file: Path) -> None:
-    """Raise DamagedError if the checksum of a store contradicts this file."""
+    """Raise DamagedError if the file does not match its checksum in the store."""
     documents = Documents(file.parent)
     if file.name in documents.checksums():
         documents.read(file.name)
 
 
 def _wrong(name: str, line: Mapping[str, Any]) -> str:
-    """Return what is wrong with a row of times or networks; empty if nothing is."""
+    """Return a description of the error in a row of times or networks, or "" if the row is valid."""
     for key in NEEDED[name]:
         if line.get(key) in (None, ""):
             return f"has no {key}"

@@ -100,7 +100,7 @@ function drawCondition() {
     const high = view.free ? Math.max(0.02, range(series.flatMap((s) => s.points.map((p) => p.y))).high) : 1;
     const drawing = series.length ? lineChart({ width, height: 290, label: `${view.title} ${where}, ${series.length} scores; the numbers are in the table below the charts`, series, diagonal: view.diagonal,
       x: { low: 0, high: 1, title: view.x, format: percent }, y: { low: 0, high: Math.min(1, high), title: view.y, format: percent }, left: 54 })
-      : nothing(columns.length ? "There is no curve, because all predictions are right or all are wrong." : "No score is chosen.");
+      : nothing(columns.length ? "There is no curve, because all predictions are right or all are wrong." : "No score is selected.");
     return figure(view.title, where, drawing, ["Score", ...(series[0]?.points.map((p, i) => i % 6 ? null : `at ${percent(p.x)}`).filter((t) => t) ?? [])], () => series.map((s) => [s.label, ...s.points.filter((p, i) => i % 6 === 0).map((p) => percent(p.y))]), series);
   });
   figures.push(reliabilityFigure(condition, columns, width, where));
@@ -116,7 +116,7 @@ function reliabilityFigure(condition, columns, width, where) {
   });
   const drawing = series.length ? lineChart({ width, height: 290, label: `Reliability diagram ${where}: probability of error that each score gives, against the share of errors`, series, markers: "all", diagonal: [0, 1],
     x: { low: 0, high: 1, title: "probability of error given", format: percent }, y: { low: 0, high: 1, title: "share of errors", format: percent }, left: 54 })
-    : nothing("There are no held-out predictions to calibrate the scores with.");
+    : nothing("There are no held-out predictions for calibrating the scores.");
   return figure("Reliability", `${where}; scores calibrated on clean data`, drawing, ["Score", "given", "was", "predictions"], () => series.flatMap((s) => s.points.map((p) => [s.label, percent(p.x), percent(p.y), String(p.n)])), series);
 }
 
@@ -177,7 +177,7 @@ function drawField() {
     const top = Math.max(1, ...right, ...wrong);
     const drawing = mirrorChart({ width, height: 180, left: 54, label: `Where ${total} predictions enter the field, ${intensity(condition)}`, bars, x: { ...x, title: "y, the largest logit in standard units" }, y: { low: -top, high: top, ticks: [-top, 0, top], format: (v) => String(Math.abs(v)) } });
     figures.push(figure("Predictions", `${condition.shift === "clean" ? "" : `${condition.shift} `}${intensity(condition)}; right upwards, wrong downwards`, drawing, ["y from", "to", "right", "wrong"], () => bars.map((b) => [short(b.low), short(b.high), String(b.right), String(b.wrong)])));
-  } else figures.push(nothing("Where the predictions lie is known only if the plan has the method max-logit and the scorer reads the largest logit."));
+  } else figures.push(nothing("The predictions can be shown only if the plan has the method max-logit and the scorer uses the largest logit."));
   box.replaceChildren(...figures);
 }
 

@@ -171,7 +171,7 @@ class Answer:
             return ""
         own = self.ranking.best_of_methods[self.recommended - 1]
         gain = f", {self.recommended_gain}" if self.recommended_gain else ""
-        place = f"{self.recommended} of {len(self.ranking.best_of_methods)} methods"
+        place = f"number {self.recommended} of {len(self.ranking.best_of_methods)} methods"
         return f"The {in_words(own.column)} ranks {place}: ROC-AUC {own.mean:.3f}{gain}."
 
 
