@@ -48,9 +48,7 @@ def flat():
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def here(folder: Path) -> Path:
     Path("nets_to_compare.py").write_text(NETS)
     x, y = (part.numpy() for part in data("table", 0, 400))
     logits = logits_of("table", x)
@@ -67,7 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from safetensors.torch import save_file
 
     save_file({"weight": torch.ones(3, 3)}, "net.safetensors")
-    return tmp_path
+    return folder
 
 
 def logits_of(name: str, x: np.ndarray) -> np.ndarray:

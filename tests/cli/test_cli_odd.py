@@ -49,11 +49,9 @@ MASK = (np.arange(8) < np.arange(60)[:, None] % 6 + 2).astype(np.int64)
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def here(folder: Path) -> Iterator[None]:
     Path("odd_nets.py").write_text(NETS)
-    yield tmp_path
+    yield
     sys.modules.pop("odd_nets", None)
 
 

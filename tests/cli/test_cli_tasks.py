@@ -25,11 +25,8 @@ NETS = "from functools import partial\nfrom contract.task_models import model\n"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def here(folder: Path) -> None:
     Path("task_nets.py").write_text(NETS)
-    return tmp_path
 
 
 def named(runner: str, name: str) -> str:

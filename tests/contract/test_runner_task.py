@@ -21,7 +21,7 @@ from example_models import state, unchanged
 from qipf.arrays import to_numpy
 from qipf.scores.probe import ProbeHead
 from qipf.tasks import TASKS as KINDS
-from qipf.tasks import Pixels, Tokens
+from qipf.tasks import Pixels
 
 QUIET: dict[str, Any] = {"progress": False}
 HALF = ("half",)
@@ -347,10 +347,6 @@ def test_what_only_some_scorers_do_is_said(tmp_path: Path) -> None:
     net, given = model("tokens"), data("tokens")
     with pytest.raises(ValueError, match="logits"):
         qipf.KNN(k=3).fit(net, given, **QUIET)
-    with pytest.raises(ValueError, match="shift"):
-        qipf.collect(net, (given[0], 22 - given[0]), **QUIET)
-    own = qipf.collect(net, (given[0], 22 - given[0]), task=Tokens(shift=False), **QUIET)
-    assert len(own) == given[0].numel()
     x, y = data("labels")
     with pytest.raises(ValueError, match="labels"):
         qipf.collect(model("labels"), (x, torch.eye(4)[torch.arange(len(x)) % 4]), **QUIET)

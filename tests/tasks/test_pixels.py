@@ -173,8 +173,6 @@ def test_features_are_what_the_named_module_returned(images) -> None:
 def test_what_does_not_fit_is_named(model, images, labels) -> None:
     with pytest.raises(ValueError, match="batch 0"):
         read(model, images[:, :1])
-    with pytest.raises(ValueError, match="expected classes from 0 to 3"):
-        read(model, (images, labels.clamp(0, 254) + 4))
     one_hot = nn.functional.one_hot(labels.clamp(0, 3), 4)
     for given in (labels[:, 0], labels[:, None], one_hot, labels.float(), labels[:, ::2, ::2]):
         with pytest.raises(ValueError, match=r"\(N, 6, 7\)"):
