@@ -100,3 +100,9 @@ def test_tables_are_read_and_written_without_the_extras_of_the_benchmark() -> No
         assert needed, file
         for extra in ("torch", "onnxruntime"):
             assert needed <= brought(extra), f"{file}: [{extra}]"
+
+
+def test_public_names_of_the_study_are_found() -> None:
+    import qipf.study
+
+    assert all(callable(getattr(qipf.study, name)) for name in qipf.study.__all__)
