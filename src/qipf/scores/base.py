@@ -365,7 +365,7 @@ class Scorer(ABC):
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array: ...
 
     def _check_features(self, features: str | None) -> None:
-        """Raise Problem if features are named that this scorer does not read."""
+        """Raise Problem if `features` is passed but this scorer does not read features."""
         if features is not None and not self.reads_features:
             hint = "omit it, or use a scorer that reads features"
             raise Problem(

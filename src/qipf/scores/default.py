@@ -41,7 +41,7 @@ class Effort(NamedTuple):
 
 
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 5), "thorough": Effort(8, 5)}
-"""The recorded studies used a head of 1,024 units with dropout and eight epochs, which took three times as long."""
+"""The published results used a head of 1,024 units with dropout and eight epochs, which took three times as long."""
 
 
 def default(
@@ -182,7 +182,7 @@ class _Fit:
     read: dict[str, Any]
 
     def twin(self, twin: Twin, checkpoint: Any) -> str:
-        """Fit a twin with a probe; return the reason if that is impossible."""
+        """Fit a twin with a probe; return the reason if this is impossible, otherwise an empty string."""
         require("torch", extra="torch")
         from qipf.training.copies import gathered_inputs
 

@@ -53,7 +53,7 @@ class FieldView:
 
 
 def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, reach: float = REACH) -> FieldView:
-    """Evaluate the field of a fitted scorer over `reach` standard deviations or more, to cover most of `outputs`."""
+    """Evaluate the field of a fitted scorer over at least `reach` standard deviations and almost all `outputs`."""
     field, fitted = scorer.field, scorer._require_fitted()
     facts = dict(fitted.facts)
     predictions = correct = None

@@ -177,7 +177,7 @@ class Twin(Mixture):
     def prepared(
         self, start: Start, own: Sequence[Perturb] = (), builtin: bool = True
     ) -> tuple[Cut, SecondHalf, Callable[[Any], Any], torch.Generator]:
-        """Return the position of the split, the copy, a function that perturbs inputs, and its generator.
+        """Return the position of the split, the copy, a function that perturbs inputs, and its random generator.
 
         Raises:
             Problem: A twin is not possible.
