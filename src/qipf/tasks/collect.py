@@ -155,8 +155,8 @@ def collect(
     """Run a trained model once over data and return its logits, features and labels, one row per prediction.
 
     The model is left unchanged, even after an error or an interrupt: modes, hooks, buffers and the random states of
-    Python, NumPy and torch are restored. If the model ends in a softmax or sigmoid, the input of that layer
-    is returned as logits.
+    Python, NumPy and torch are restored. If the model ends in a softmax or sigmoid, the input of that layer is
+    returned as logits.
 
     For tasks with one prediction per input, features are averaged to (N, D): feature maps over space, tokens over the
     sequence. Inputs are cast to the floating-point type of the model, and half-precision outputs are stored as float32.
@@ -180,7 +180,7 @@ def collect(
         features: The name of the module or tensor whose output is recorded as features; None for the input of the layer
             that computes the logits, if there is one; False for no features.
         layers: Names of additional modules or tensors to record in `Outputs.layers`.
-        most: The maximum number of tokens or pixels, drawn at random. None for all tokens, and for
+        most: The maximum number of tokens or pixels, drawn at random; None to keep all tokens, or
             `qipf.tasks.Pixels.per_image` pixels per image.
         seed: The seed of the random sample.
         device: The device of the inputs; None for the model's device.
