@@ -173,7 +173,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     "one logit, another class": (
         "one_logit", lambda a: {**a, "y": changed(a["y"], (0, 1, 2), 2)}, "from 0 to 1.*got 2"
     ),
-    "one logit, bytes of a mask": ("one_logit", lambda a: {**a, "y": 255 * a["y"]}, "give labels // 255"),
+    "one logit, bytes of a mask": ("one_logit", lambda a: {**a, "y": 255 * a["y"]}, "labels // 255"),
     "tokens, other length": ("tokens", lambda a: {name: ids[:, :9] for name, ids in a.items()}, r"shape \(N, 10\)"),
     "tokens, labels of other length": ("tokens", lambda a: {**a, "y": a["y"][:, :9]}, r"labels of shape \(N, 10\)"),
     "tokens, floats": ("tokens", lambda a: {**a, "x": a["x"] * 1.0}, "type torch.int64"),
