@@ -267,11 +267,26 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
     np.savez("real.npz", x=ids.astype(np.float32), y=ids)
     np.savez("hot.npz", x=data("labels")[0].numpy(), y=np.eye(4, dtype=np.int64)[np.arange(120) % 4])
     np.savez("logits.npz", logits=np.zeros((4, 3)))
+    np.savez("ahead.npz", x=ids, y=np.roll(ids, -1, 1))
+    np.savez("masks.npz", x=x, y=y.astype(np.float32))
+    np.savez("from-minus-1.npz", x=x, y=y - 1)
     fit = ["fit", "task_nets:pixels", "pixels.npz", "--scorer", "entropy", "-o", "e.qipf"]
     assert main([*fit, "--quiet"]) == 0
     assert main(["fit", "task_nets:tokens", "ids.npz", "--scorer", "margin", "-o", "lm.qipf", "--quiet"]) == 0
     cases = [
-        ([*fit, "--calibrate", "held.npz"], 2, "one prediction per example"),
+        ([*fit, "--calibrate", "held.npz"], 2, "every guarantee; omit it"),
+        ([*fit[:2], "masks.npz", *fit[3:]], 1, "pass integers"),
+        ([*fit[:2], "from-minus-1.npz", *fit[3:]], 1, "--task pixels:ignore"),
+        (
+            ["fit", "task_nets:tokens", "ahead.npz", "-o", "t.qipf"],
+            2,
+            "shift=False if logits at t predict label t",
+        ),
+        (
+            ["watch", "none.csv", "--reference", "e.qipf", "--once"],
+            1,
+            "contains a scorer of pixels, which cannot be monitored",
+        ),
         (["fit", "task_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf"], 2, "reads all"),
         (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "model"),
         (["score", "lm.qipf", "none.npz", "--model", "task_nets:tokens", "-o", "a.csv"], 1, "labels of -100"),

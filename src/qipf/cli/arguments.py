@@ -110,6 +110,8 @@ def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise UserError(f"{flag}: expected NAME=VALUE, got {text!r}")
+        if key.strip() in settings:
+            raise UserError(f"{flag}: {key.strip()} is given twice")
         try:
             settings[key.strip()] = json.loads(value, parse_int=_integer)
         except ValueError:

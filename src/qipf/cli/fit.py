@@ -176,7 +176,7 @@ def _check_promise(task: Task, promised: Decision | Intervals | None, calibrate:
         raise UserError(f'--promise: intervals require numbers, got {task.name}; use "error<=0.01"')
     if calibrate is not None and not task.independent:
         why = f"the dependence of {task.name} would break every guarantee"
-        raise UserError(f"--calibrate: requires one prediction per example; {why}")
+        raise UserError(f"--calibrate: requires one prediction per example; {why}; omit it")
 
 
 def _learn(scorer: Scorer, outputs: Outputs, promised: Decision | Intervals | None, task: Task, path: Path) -> str:

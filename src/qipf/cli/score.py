@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".parquet")
 HIGHER = "higher is less certain"
-UNITS = {"probe": "the log odds against the prediction; 0 means even odds, negative means confident"}
+ODDS = "the log odds against the prediction; 0 means even odds, negative means confident"
+UNITS = {"probe": ODDS, "twin": ODDS}
 """The unit of a score, keyed by the name of the scorer."""
 
 

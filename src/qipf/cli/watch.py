@@ -88,7 +88,8 @@ def watch(
     found = scorer.attachments.get("monitor")
     if not isinstance(found, Monitor):
         why = "has no reference for monitoring; create it with qipf fit --calibrate DATA"
-        why = "contains a regression, which cannot be monitored" if scorer.task_name == "numbers" else why
+        if (task := scorer.task_name) not in ("", "classes"):
+            why = f"contains a scorer of {'a regression' if task == 'numbers' else task}, which cannot be monitored"
         raise InputError(f"--reference: {reference} {why}")
     watched = _Watched(found.empty(), identity(scorer), Tail(path), str(path), 0 if once else math.ceil(every))
     server = None if port is None else _serve(watched, port)

@@ -226,6 +226,7 @@ def no_labels(path: Path) -> Problem:
     """Return the error for data without labels; it lists the arrays found and the accepted names."""
     found = f" only {', '.join(Archive(path).files)}" if path.suffix == ".npz" else ""
     hint = "sort the images into class subfolders" if path.is_dir() else f"name the array {listed('labels')}"
+    hint = "write both to an .npz: numpy.savez(file, inputs=..., labels=...)" if path.suffix == ".npy" else hint
     return Problem("data", f"{path} has no labels{',' if found else ''}{found}", hint=hint)
 
 

@@ -155,7 +155,7 @@ def column_values(column: Any) -> list[Any]:
 
 def _arrow(table: Any, file: Path) -> Columns:
     if len(set(table.column_names)) < table.num_columns:
-        raise Problem("table", f"{file}: two columns have the same name")
+        raise Problem("table", f"{file}: two columns have the same name", hint="is the line of names missing?")
     return {name: _column(table[name]) for name in table.column_names}
 
 

@@ -147,6 +147,8 @@ class Status:
     def explain(self) -> str:
         """Return a description of the alarm, including the recommended action if there is an alarm."""
         found = next((word for least, word in EVIDENCE.items() if self.evidence >= least), "no")
+        if not self.rows:
+            return "No predictions yet."
         if not self.alarm:
             return f"No alarm: {found} evidence of a change."
         return (

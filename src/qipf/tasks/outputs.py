@@ -329,6 +329,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     row = int(np.argmax(bad))
     expected = f"classes from 0 to {columns - 1}, one per logit"
     hint = "number the classes from 0, and remove inputs without a class"
+    if values[row] == columns and values.min() >= 1:
+        hint = "if they are counted from 1, pass labels - 1 (or --labels-from 1 to fit, score or compare)"
     if columns == 1:
         expected = "0 or 1 for a one-logit model"
         hint = "number the classes 0 and 1, or pass task='numbers' and floating-point targets for a regression"

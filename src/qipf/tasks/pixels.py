@@ -129,7 +129,7 @@ class Pixels(Task):
             raise Problem(
                 "labels", f"{int(labels[image, row, column])} at row {row}, column {column} of the image",
                 expected=f"classes from 0 to {classes - 1}{left}", row=int(batch.numbers[image]),
-                hint="pass the label of unlabelled pixels as Pixels(ignore=...)",
+                hint="pass the label of unlabelled pixels as Pixels(ignore=...) or --task pixels:ignore=...",
             )  # fmt: skip
         if classes == 2 and self.ignore is None and _are_masks(labels):
             raise Problem(

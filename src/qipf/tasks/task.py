@@ -213,7 +213,7 @@ class Task(ABC):
         return {"name": self.name, **dataclasses.asdict(self)}
 
 
-FORMS = "pass labels (N,) for outputs (N, C), (N, L) for (N, L), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W)"
+FORMS = "pass integers (N,) for outputs (N, C), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W); or (N, L) for (N, L)"
 """Supported outputs and their labels, for error messages."""
 
 

@@ -107,7 +107,7 @@ class Tokens(Task):
         if share < 1 and (share < FEW_IDS or share <= following):
             raise Problem(
                 "shift", f"{share:.0%} of the labels equal the id at their position, {following:.0%} equal the next id",
-                hint="pass Tokens(shift=True) if logits predict the next label, else shift=False",
+                hint="pass shift=False if logits at t predict label t, True if t + 1",
             )  # fmt: skip
         return replace(self, shift=True)
 

@@ -52,7 +52,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
             (place / group / name).mkdir(parents=True)
             Image.fromarray(images[0, 0]).save(place / group / name / "0.png")
     for data, held_out, words in (
-        ("train.npz", "x.npy", "--calibrate: x.npy has no labels"),
+        ("train.npz", "x.npy", "--calibrate: x.npy has no labels; write both to an .npz"),
         ("train", "held-out", "expected the class subfolders a, b, c, as in DATA, got a, b"),
         ("train.npz", "nothing.npz", "--calibrate: there is no file or folder nothing.npz"),
         ("train.npz", "train.npz", "--calibrate: train.npz is DATA itself"),
@@ -71,9 +71,11 @@ def test_calibration_data_of_another_model_is_refused(place, images, labels, rng
     np.savez("train.npz", inputs=images, labels=labels)
     np.savez("seven.npz", logits=rng.standard_normal((20, 7)), labels=rng.integers(0, 3, 20))
     np.savez("classes.npz", inputs=images[::-1], labels=labels + 5)
+    np.savez("from-1.npz", inputs=images[::-1], labels=labels + 1)
     for held_out, words in (
         ("seven.npz", "--calibrate: seven.npz does not fit: logits: expected 3 columns, as in DATA, got 7"),
         ("classes.npz", "--calibrate: classes.npz does not fit: labels: expected classes from 0 to 2"),
+        ("from-1.npz", "or --labels-from 1 to fit"),
     ):
         given = ("train.npz", "--scorer", scorer, "--calibrate", held_out, "-o", "a.qipf", "--quiet")
         assert run("fit", "builder_for_tests:build", *given) == 1

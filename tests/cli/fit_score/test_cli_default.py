@@ -8,7 +8,9 @@ import torch
 from safetensors.torch import save_file
 from small_model import as_inputs, run, table
 
+from qipf.cli.score import UNITS
 from qipf.scores.default import default
+from qipf.scores.mixture import Mixture
 from qipf.scores.saving import load
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
@@ -43,3 +45,7 @@ def test_the_recommended_scorer_takes_logits_and_features_of_any_model(place, rn
     scorer = default(None, Outputs(3 * features, features, truth), progress=False)
     expected = scorer(Outputs(3 * features, features))[::-1]
     np.testing.assert_allclose(np.array(table(place / "a.csv")["uncertainty"], float), expected, rtol=1e-5)
+
+
+def test_the_unit_of_every_mixture_is_told() -> None:
+    assert {one.name for one in Mixture.__subclasses__()} <= set(UNITS)

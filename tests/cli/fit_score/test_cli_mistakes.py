@@ -56,6 +56,7 @@ CASES = [
     (2, f"x.npy --option factor={'[' * 10**5}", "--option"),
     (2, "x.npy --scorer tea", "there is no 'tea'"),
     (2, "x.npy --option factor", "NAME=VALUE"),
+    (2, "xy.npz --option seed=1 --option seed=2", "seed is given twice"),
     (2, "x.npy --option f=1", "available: effort, size, seed"),
     (2, "x.npy --scorer weight-qipf --option f=1", "available: orders"),
     (2, "xy.npz --device tea", "'tea' cannot be used"),

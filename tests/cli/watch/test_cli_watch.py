@@ -207,6 +207,12 @@ def test_pictures_are_opened_by_the_decoder_that_their_ending_names(place: Path,
     assert Path("page.html").read_text().count("data:image/png;base64,") == 1
 
 
+def test_without_rows_nothing_is_said_about_a_change(place: Path, capsys) -> None:
+    Path("scores/a.csv").write_text("uncertainty\n")
+    assert once() == 0
+    assert capsys.readouterr().out.endswith("No predictions yet.\n")
+
+
 def test_a_first_line_without_an_end_is_refused(place: Path, capsys) -> None:
     Path("scores/a.csv").write_bytes(b"u" * (CHUNK + 1))
     assert once() == 1
