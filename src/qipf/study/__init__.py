@@ -31,8 +31,8 @@ _HOMES = {
     "load_plan": "plan.plan:load", "parse_plan": "plan.plan:parse", "column_title": "plan.registry:column_title",
     "run_plan": "run.run:run_plan", "open_store": "run.read:open_store", "read_table": "tables.frame:read_table",
     "long_frame": "tables.frame:long_frame", "comparable": "tables.frame:comparable", "claims": "tables.claims:claims",
-    "Paired": "tables.paired:Paired", "verdict": "tables.paired:verdict", "results_text": "tables.terminal:results_text",
-    "write_report": "report.page:write_report",
+    "Paired": "tables.paired:Paired", "verdict": "tables.paired:verdict",
+    "results_text": "tables.terminal:results_text", "write_report": "report.page:write_report",
 }  # fmt: skip
 __all__ = ["Paired", "claims", "column_title", "comparable", "load_plan", "long_frame", "open_store", "parse_plan",
            "read_table", "results_text", "run_plan", "verdict", "write_report"]  # fmt: skip
