@@ -46,7 +46,7 @@ def test_it_can_be_fitted_again_to_something_else(fresh: Scorer) -> None:
 def test_a_failed_fit_leaves_the_scorer_as_it_was(scorer: Scorer) -> None:
     outputs, _ = planted(1)
     before = scorer(outputs)
-    with pytest.raises(ValueError, match="rows"):
+    with pytest.raises(ValueError, match="row"):
         scorer.fit(network(), outputs[:0])
     np.testing.assert_array_equal(scorer(outputs), before)
 

@@ -30,7 +30,7 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ([(x, y[:-1])], ValueError, "batch 0: expected 23 labels.*got 22"),
         ([(x, y), (x, None)], ValueError, "labels"),
         ([x, (x, y)], ValueError, "labels"),
-        ([(x, y, y)], ValueError, r"batch 0: .* 3: float32 \(23, 1, 6, 6\), int64 \(23,\), int64 \(23,\)"),
+        ([(x, y, y)], ValueError, r"batch 0: .* length 3"),
         ([(x, F.one_hot(y))], ValueError, "argmax"),
         ((x, F.one_hot(y)), ValueError, "argmax"),
         ((x, F.one_hot(y).float()), ValueError, "argmax"),

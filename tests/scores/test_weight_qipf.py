@@ -246,4 +246,4 @@ def test_cross_validation_without_errors_says_what_to_do(rng) -> None:
         WeightQIPF(factor="cv").fit(weights(), Outputs(logits=logits, labels=logits.argmax(axis=1)))
     automatic = WeightQIPF().fit(weights(), Outputs(logits=logits, labels=logits.argmax(axis=1)))
     assert automatic.fitted.facts["factor"] == 160
-    assert "only 0 of the 50" in automatic.note
+    assert "got 0 of 50" in automatic.note

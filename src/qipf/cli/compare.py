@@ -69,7 +69,8 @@ def compare(
     """Compare scores of a model on labelled data, and recommend one.
 
     The scores are measured on DATA, which must be new to the model, because a model makes too few errors on its
-    training data. Scorers are fitted to the file of --fit, preferably the training data, or to a random half of DATA.
+    training data. Scorers are fitted to the file given with --fit, preferably the training data, or to a random half of
+    DATA.
     Scores can also be measured on shifted data: your own files, or DATA under built-in shifts. MODEL and the code it
     names are executed.
 
@@ -92,7 +93,7 @@ def compare(
         data: Data with labels, as for `qipf fit`; or an .npz file with logits, labels and optionally features.
         fit: Labelled data to fit the scorers to; by default half of DATA.
         scorers: Names of scorers, separated by commas, or all. By default: default, softmax-response, entropy, energy,
-            knn and weight-qipf; for a regression neighbours, head and qipf.
+            knn and weight-qipf; for a regression: neighbours, head and qipf.
         shifted: Labelled shifted data as NAME=FILE; may be repeated.
         shift: A built-in shift as NAME or NAME:INTENSITY; may be repeated. Images: rotation, brightness, jpeg, fog,
             ...; tables: missing-values, swapped-values, column-drift; token ids: typos, word-drops. The intensity is a
@@ -187,7 +188,7 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
             way = "; save class labels as integers" if numbers else ""
             raise UserError(f"--scorers: there is no {name!r}{what}; available: {', '.join(every)}{way}")
     if not names:
-        raise UserError("--scorers: expected all or names separated by commas, got none")
+        raise UserError("--scorers: expected 'all', or names separated by commas, got none")
     return list(dict.fromkeys([*([compared.ONE_WIDTH] if numbers else []), *names]))
 
 

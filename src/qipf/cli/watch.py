@@ -89,7 +89,7 @@ def watch(
     if not isinstance(found, Monitor):
         why = "has no reference for monitoring; create it with qipf fit --calibrate DATA"
         if (task := scorer.task_name) not in ("", "classes"):
-            why = f"contains a scorer of {'a regression' if task == 'numbers' else task}, which cannot be monitored"
+            why = f"contains a scorer for {'regression' if task == 'numbers' else task}, which cannot be monitored"
         raise InputError(f"--reference: {reference} {why}")
     watched = _Watched(found.empty(), identity(scorer), Tail(path), str(path), 0 if once else math.ceil(every))
     server = None if port is None else _serve(watched, port)
@@ -148,7 +148,7 @@ class _Watched:
             correct, times = read_correct(columns), _times(columns, file)
             self.monitor.add_scores(scores.astype(np.float64), predicted=predicted, time=times)
         except (ValueError, TypeError) as error:
-            where = f"{file}, rows counted from row {start}" if start else file
+            where = f"{file}, counting rows from row {start}" if start else file
             raise InputError(f"{where}: {rendered(error) if isinstance(error, Problem) else error}") from None
         self.read[file] = start + scores.size
         if correct is not None:
@@ -198,8 +198,8 @@ def _show(status: Status) -> None:
         "estimated accuracy": percent(status.accuracy) + interval,
         "held-out accuracy": percent(status.reference_accuracy),
         "accepted": percent(status.accepted),
-        "labelled accuracy": percent(status.labelled_accuracy)
-        + (f" of {status.labelled:,}" if status.labelled else ""),
+        "accuracy on labelled rows": percent(status.labelled_accuracy)
+        + (f" ({status.labelled:,} rows)" if status.labelled else ""),
         "alarm": "ALARM" if status.alarm else "no",
     }
     show_table([time.strftime("%H:%M:%S"), ""], list(cells.items()))

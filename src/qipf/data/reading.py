@@ -23,7 +23,7 @@ NAMES = {
 """The accepted names of arrays in an `.npz`, keyed by the content of the array."""
 KNOWN = {name for names in NAMES.values() for name in names}
 INPUT = "input "
-"""The prefix of the key of an input if a model has several."""
+"""The prefix of the keys of inputs for a model with several inputs."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Data:
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
         """Return the data with the inputs that a model takes, which are found by name in an `.npz`.
 
-        The array `inputs` (or another name in `NAMES`) becomes the first input that has no array of its own name. If
+        The array `inputs` (or another name in `NAMES`) is used for the first input that has no array named after it. If
         there is an `attention_mask`, it is always included.
         """
         if not self.has_inputs:
@@ -202,7 +202,7 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     )
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{count} {key}" for key, count in lengths.items())
-        raise Problem("data", f"the parts of {path} differ in length ({counts})", hint="add the missing ones")
+        raise Problem("data", f"the arrays of {path} differ in length ({counts})", hint="add the missing rows")
     if len(data) == 0:
         raise Problem("data", f"{path} contains no examples")
     for name, array in data.arrays.items():

@@ -38,7 +38,7 @@ COUNTS = ("rows", "accepted", "labelled", "labelled_correct")
 EVIDENCE = {1e6: "overwhelming", 100.0: "strong", 10.0: "some", 3.0: "weak"}
 """Descriptions of the evidence of a change, keyed by the smallest capital to which they apply."""
 ADVICE = {
-    "less sure": "inspect the least sure inputs, label new examples, and calibrate again with them",
+    "less sure": "inspect the inputs that the model is least sure about, label new examples, and recalibrate on them",
     "surer": "check the inputs of the model (scaling, empty or repeated inputs), then label new examples and calibrate "
     "again",
     "spread differently": "label new examples and calibrate again with them",
@@ -102,8 +102,8 @@ class Status:
 
     Attributes:
         rows: Number of live predictions.
-        accuracy: Accuracy estimated by the chosen method; NaN before the first row. The 95 % interval covers the noise
-            of the live and held-out rows, but not the bias of the method under shift.
+        accuracy: Accuracy estimated by the chosen method; NaN before the first row. The 95 % interval
+            accounts for sampling noise in the live and held-out rows, but not for the bias of the method under shift.
         low: Lower end of the 95 % interval of `accuracy`.
         high: Upper end of the 95 % interval of `accuracy`.
         estimates: Estimated accuracies, keyed by method.
@@ -116,7 +116,7 @@ class Status:
         labelled_interval: Exact 95 % interval of `labelled_accuracy`.
         alarm: True if a change was detected; the false-alarm probability over all time is at most `false_alarm`.
         less_sure: Probability that a live score is higher than a held-out score; 0.5 if nothing has changed.
-        evidence: Largest capital that the sequential test has reached.
+        evidence: Largest evidence of a change (betting capital) that the sequential test has reached.
         limit: Evidence at which an alarm is raised.
         false_alarm: The requested rate times the number of merged monitors.
     """
@@ -164,7 +164,7 @@ class Monitor(Attachment):
     `add(outputs)` or `add_scores(...)`. A monitor attached to a scorer is saved with it and used by `qipf watch`. The
     alarm assumes that, if nothing changes, live and held-out predictions are independent draws from one distribution;
     changes that do not affect the scores are not detected. Under shift, the estimated accuracy is only as good as the
-    score; compare it with labels that arrive later.
+    score; check it against labels as they arrive.
 
     Args:
         false_alarm: The probability of ever raising an alarm if nothing changes.
@@ -257,7 +257,8 @@ class Monitor(Attachment):
             uncertainty: Scores from the scorer that the monitor was fitted with.
             predicted: The predicted class of each row.
             estimates: Additional accuracy estimates, with one value per prediction, keyed by method.
-            time: The time of each row, (N,) seconds since 1970; the history then has up to 50 windows of this batch.
+            time: The time of each row, (N,) seconds since 1970. The history then splits this batch into up to 50
+                windows.
         """
         self.test  # noqa: B018 (raises before anything is counted)
         scores = finite(uncertainty, "uncertainty")
@@ -410,7 +411,7 @@ class Monitor(Attachment):
 
 
 def _residuals(columns: Mapping[str, np.ndarray], correct: np.ndarray) -> dict[str, float]:
-    """Return the mean squared residual of each estimate; an additional error keeps it above zero."""
+    """Return the mean squared residual of each estimate; one error is added so that it is never zero."""
     squares = {name: np.square(values - correct).sum() for name, values in columns.items()}
     return {f"{name}_residual": float((square + 1) / (correct.size + 1)) for name, square in squares.items()}
 
@@ -444,6 +445,6 @@ def metrics(status: Status) -> str:
     gauge("class_ratio", "Share of predictions in each predicted class.", classes if any(status.classes) else {})
     gauge("labelled_total", "Number of live predictions with known labels.", {"": status.labelled}, "counter")
     gauge("labelled_accuracy", "Accuracy on the labelled live predictions.", {"": status.labelled_accuracy})
-    gauge("evidence", "Largest capital that the sequential test has reached.", {"": status.evidence})
+    gauge("evidence", "Largest evidence of a change (betting capital) so far.", {"": status.evidence})
     gauge("alarm", "1 if the scores have changed.", {"": float(status.alarm)})
     return "\n".join(lines) + "\n"

@@ -36,7 +36,7 @@ class Unsupported(Problem):
 def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
     r"""Return the rank :math:`\lceil (n + 1) c \rceil` of the held-out score used as a conformal quantile.
 
-    A new score has each of the n + 1 ranks with equal probability, so the coverage is at least c (Vovk et al., 2005).
+    A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005).
 
     Args:
         count: The number n of held-out examples.
@@ -63,8 +63,8 @@ class Proof:
         rows: Number of predictions in the proof part.
         accepted: Number of accepted predictions in the proof part.
         errors: Number of wrong accepted predictions, or the sum of the losses of accepted predictions.
-        low: Lower end of the interval of the risk among accepted predictions.
-        high: Upper end of the interval of the risk; at most the limit if the promise bounds the risk.
+        low: Lower end of the confidence interval for the risk among accepted predictions.
+        high: Upper end of the confidence interval for the risk; at most the limit if the promise bounds the risk.
         share: Acceptance rate.
         share_low: Lower end of the interval of the acceptance rate.
         share_high: Upper end of the interval of the acceptance rate.
@@ -100,9 +100,9 @@ def prove(
     Args:
         scores: (N,) finite numbers.
         losses: (N,) in [0, 1]; if all are 0 or 1, the test is exact.
-        limit: The limit of the mean loss of accepted predictions.
+        limit: The upper limit on the mean loss of accepted predictions.
         confidence: The probability that the promise holds.
-        seed: The seed of the split into the design and the proof part.
+        seed: The seed of the split into design and proof parts.
 
     Raises:
         Unsupported: No threshold can be proved.
@@ -228,7 +228,7 @@ def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
 
 
 def error_interval(errors: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the exact two-sided confidence interval of an error rate (Clopper and Pearson, 1934)."""
+    """Return the exact two-sided confidence interval for an error rate (Clopper and Pearson, 1934)."""
     if count == 0:
         return 0.0, 1.0
     tail = (1 - confidence) / 2

@@ -80,7 +80,7 @@ def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integra
 def euclidean_divergence(
     x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
 ) -> Array:
-    r"""Return the Euclidean divergence of the densities p, q of samples x and y (paper, section 3).
+    r"""Return the Euclidean divergence between the densities p and q of samples x and y (paper, section 3).
 
     .. math::  D_{ED} = \int (p - q)^2 = \int p^2 + \int q^2 - 2 \int p q  \ge 0
     """
@@ -93,7 +93,7 @@ def euclidean_divergence(
 def cauchy_schwarz_divergence(
     x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
 ) -> Array:
-    r"""Return the Cauchy-Schwarz divergence of the densities p, q of samples x and y (paper, section 3).
+    r"""Return the Cauchy-Schwarz divergence between the densities p and q of samples x and y (paper, section 3).
 
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
 
@@ -115,7 +115,7 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
 
 def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the maximum mean discrepancy of samples x and y: the RKHS distance between their mean embeddings.
+    r"""Return the maximum mean discrepancy between samples x and y: the RKHS distance between their mean embeddings.
 
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
 

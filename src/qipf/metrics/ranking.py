@@ -72,7 +72,7 @@ def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
 
 @_metric
 def roc_auc(c: Counts) -> np.ndarray:
-    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), ties count half."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), ties counted half."""
     pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
     return pairs / (c.total * c.right) * c.both
 
@@ -118,7 +118,7 @@ def point_biserial(c: Counts) -> np.ndarray:
     scaled = unit_range(c.scores)  # keeps the correlation, and makes rounding independent of the scale
     if scaled is None:
         return c.spread
-    # Deviations are relative to the mean of each resample: a difference of squares would cancel.
+    # Deviations are relative to the mean of each resample: a difference of squares would lose precision.
     scaled = scaled - scaled.mean()
     away = scaled - (c.weights @ scaled / c.n)[:, None]
     product = _dot(c.weights * c.wrong, away) / c.n

@@ -65,7 +65,7 @@ class Copied:
         return f"{self.cut}{self.digest}"
 
     def spec(self, runner: Runner) -> FeatureSpec:
-        """Return the reading of this layer by a runner."""
+        """Return the specification with which a runner reads this layer."""
         module = splittable(runner)
         if any(name not in dict(module.named_modules()) for name in (*self.cut.past, self.cut.split)):
             raise _other_network()
@@ -176,7 +176,7 @@ class _Stub(nn.Module):
 
     def __init__(self, module: nn.Module, name: str, state: PerPass) -> None:
         super().__init__()
-        self._module, self._called, self._state = [module], name, state  # a list, so that it is not part of the copy
+        self._module, self._called, self._state = [module], name, state  # in a list: not registered as a submodule
 
     def forward(self, *_: Any, **__: Any) -> Any:
         return tree_map(_value, self._state.get()[self._called].pop(0))
@@ -189,7 +189,7 @@ class _Stub(nn.Module):
 
 
 def _shape(value: Any) -> Any:
-    """Return a stand-in, without memory, for values that are not needed after the split."""
+    """Return a stand-in that takes almost no memory for values that are not needed after the split."""
     floating = isinstance(value, Tensor) and value.is_floating_point()
     return value.new_full((), torch.nan).expand(value.shape) if floating else value
 

@@ -43,7 +43,7 @@ class ProbeHead(NamedTuple):
 
 @dataclass(eq=False)
 class Probe(Mixture):
-    r"""Score the class predicted by the network with a small head on the network's features.
+    r"""Use a small head on the network's features to score the class that the network predicts.
 
     The head has one hidden layer and is trained post hoc to predict the true class of the clean and perturbed inputs
     from `qipf.default`. Let :math:`h` be the softmax of the head, :math:`p` the softmax of the network at temperature
@@ -53,12 +53,12 @@ class Probe(Mixture):
     .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
 
     Args:
-        space: The input of the head, the name of one of `Outputs.layers` as returned by `Runner.best_reading`; None for
-            `Outputs.features`.
+        space: The layer that the head reads: a name in `Outputs.layers`, as returned by `Runner.best_reading`, or None
+            for `Outputs.features`.
         hidden: The number of hidden units, which is reduced if the head would exceed 8 MB.
         epochs: The number of training epochs.
         dropout: The dropout rate of the hidden units.
-        input_dropout: The dropout rate of the features; None for 0.2 if there are more than 1,024 features, and for 0
+        input_dropout: The dropout rate of the features; if None, 0.2 with more than 1,024 features and 0
             otherwise.
         learning_rate: The peak of the one-cycle schedule.
         share: The weight of the network's own softmax in the posterior; at 1, the head is not used.
@@ -121,7 +121,7 @@ class Probe(Mixture):
         if self.share == 1:
             return Fitted(tensors={}, facts={"columns": columns})
         (rows,) = self._rows(outputs)
-        check_size(rows, self.name, 1e18)  # the head is trained in single precision, with squares of the features
+        check_size(rows, self.name, 1e18)  # training squares the features in single precision
         head = self._trained(rows, outputs.labels, classes)
         if not all(np.isfinite(part).all() for part in head):
             raise ValueError("learning_rate: the weights of the trained head are not finite; use a smaller value")
@@ -179,7 +179,7 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
     inputs. Otherwise, only one fold is held out and never used for training.
 
     Args:
-        probe: The probe, whose share is set.
+        probe: The probe; its `share` is overwritten.
         model: The model, as for `fit`.
         outputs: Rows with labels. If there are perturbed copies, `groups` and `positions` are the input and the copy of
             each row, with copy 0 for the unperturbed input.

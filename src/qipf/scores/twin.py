@@ -59,7 +59,7 @@ class Twin(Mixture):
         share: The weight of the network's own softmax in the posterior; set by `fit`.
         head_share: The weight of the probe's head; set by `fit`.
         temperature: The temperature of the network's logits.
-        seed: The seed of the order of the inputs, the perturbations and dropout.
+        seed: The seed for the order of the inputs, the perturbations and dropout.
         views: The number of views per image to average over, including the image itself; see `with_views`.
     """
 

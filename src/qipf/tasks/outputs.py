@@ -49,8 +49,8 @@ class Outputs:
 
     A single column contains the logits of a binary model (which predicts `logit > 0`) if the labels are integers,
     booleans, or all 0.0 or 1.0. It contains the predictions of a regression if the labels are other floating-point
-    numbers or absent. Floating-point labels (M, k) belong to a regression with k outputs. Probabilities passed as
-    logits trigger a warning.
+    numbers or absent. Floating-point labels of shape (M, k) indicate a regression with k outputs. Probabilities passed
+    as logits trigger a warning.
 
     Attributes:
         logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for a regression, the predictions;
@@ -330,7 +330,7 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     expected = f"classes from 0 to {columns - 1}, one per logit"
     hint = "number the classes from 0, and remove inputs without a class"
     if values[row] == columns and values.min() >= 1:
-        hint = "if they are counted from 1, pass labels - 1 (or --labels-from 1 to fit, score or compare)"
+        hint = "if the classes are numbered from 1, pass labels - 1 (or --labels-from 1 to fit, score or compare)"
     if columns == 1:
         expected = "0 or 1 for a one-logit model"
         hint = "number the classes 0 and 1, or pass task='numbers' and floating-point targets for a regression"

@@ -127,14 +127,14 @@ class Pixels(Task):
             image, row, column = bad.nonzero()[0].tolist()
             left = f", or {' or '.join(map(str, some))} for unlabelled pixels" if some else ""
             raise Problem(
-                "labels", f"{int(labels[image, row, column])} at row {row}, column {column} of the image",
+                "labels", f"{int(labels[image, row, column])} at pixel row {row}, column {column} of the image",
                 expected=f"classes from 0 to {classes - 1}{left}", row=int(batch.numbers[image]),
                 hint="pass the label of unlabelled pixels as Pixels(ignore=...) or --task pixels:ignore=...",
             )  # fmt: skip
         if classes == 2 and self.ignore is None and _are_masks(labels):
             raise Problem(
-                "labels", "255 marks unlabelled pixels, but all labels are 0 or 255, as", row=int(batch.numbers[0]),
-                hint="for masks, pass labels // 255; otherwise, pass Pixels(ignore=255)",
+                "labels", "all labels are 0 or 255, but 255 marks unlabelled pixels by default, for example",
+                row=int(batch.numbers[0]), hint="for masks, pass labels // 255; otherwise, pass Pixels(ignore=255)",
             )  # fmt: skip
         return labels
 

@@ -145,7 +145,8 @@ def train(
         checkpoint: A file written after every epoch. If it exists, training resumes from it and produces the same
             weights as an uninterrupted run; if the run is complete, its weights are restored. Callbacks are called
             only for the remaining steps.
-        identity: A description of anything else that the run depends on; a checkpoint of another identity is rejected.
+        identity: A description of anything else that the run depends on; a checkpoint with a different identity is
+            rejected.
         on_step: Called as `on_step(steps done, net)` after every step.
         on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
         cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network

@@ -1,4 +1,4 @@
-"""Read arrays from safetensors files and from HDF5 files of Keras 2 and 3; pickles are refused."""
+"""Read arrays from safetensors files and from HDF5 files written by Keras 2 or 3; pickles are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qipf._common.optional import require
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _NOT_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics"}
 _CONTAINERS = ("vars", "layers", "_layer_checkpoint_dependencies")
-_GZIP, _HARMLESS_FILTERS = 1, {1, 2, 3}  # of HDF5: gzip, shuffle and fletcher32
+_GZIP, _HARMLESS_FILTERS = 1, {1, 2, 3}  # HDF5 filter ids: gzip, shuffle and fletcher32
 _DEEPEST = 100  # levels of nested groups
 _MOST_NAMES = 2**16  # in one attribute, which HDF5 limits to this number of bytes
 
@@ -111,7 +111,7 @@ class _WeightReader:
         if not hasattr(dataset, "shape") or dataset.shape is None or dataset.dtype.kind not in "fiub":
             raise OSError(f"{dataset.name} is not an array of numbers")
         if dataset.dtype.itemsize > 8:
-            raise OSError(f"{dataset.name} has numbers of more than 64 bits")
+            raise OSError(f"{dataset.name} contains numbers wider than 64 bits")
         if dataset.external or dataset.is_virtual:
             raise OSError(f"{dataset.name} stores its values in another file")
         self._once(dataset)

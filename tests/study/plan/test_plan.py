@@ -208,7 +208,7 @@ def test_methods_that_a_model_of_your_own_cannot_do():
 def test_pairs_twice_and_broken_files(tmp_path):
     values = tiny_values()
     values["pairs"] *= 2
-    with pytest.raises(PlanError, match="two"):
+    with pytest.raises(PlanError, match="both appear"):
         parse(values)
     file = tmp_path / "plan.toml"
     file.write_text("name = ")

@@ -142,17 +142,18 @@ class Pair:
         shifts: Intensities of each shift, keyed by its name.
         severity: Position of each intensity in the documented grid (1 to 10), keyed by the name of the shift.
         test_size: Number of test inputs to evaluate, starting with the first (0: all).
-        multi_pass_size: Number of these inputs for methods of several passes, drawn at random once per dataset
+        multi_pass_size: Number of these inputs used for multi-pass methods, drawn at random once per dataset
             (0: all). All methods are compared on these inputs.
         reference_size: Number of training inputs on which scorers are fitted (0: all).
         calibration_size: Number of held-out inputs for calibration. They are not used for training, and come from the
-            training data or, for a model trained elsewhere, from the test data. Unused if the file has x_held_out.
+            training data or, for a model trained elsewhere, from the test data. Unused if the dataset file
+            contains x_held_out.
         bootstrap: Number of bootstrap resamples for intervals (0: no intervals).
         out_of_distribution: Datasets whose inputs should receive a high uncertainty.
         methods: The methods to compare.
         shifted: The user's own shifted files, one per severity, keyed by name; the names are also in `shifts`.
         predicts: Task of the user's model, a name in `qipf.study.plan.methods.PREDICTS`.
-        coverage: Probability with which an interval of a regression should contain the target.
+        coverage: Target coverage: the probability that a regression interval should contain the target.
     """
 
     dataset: str
@@ -285,7 +286,7 @@ def _check_together(pairs: list[Pair]) -> None:
         other = named.setdefault(pair.name, pair)
         if other is not pair:
             raise PlanError(
-                f"pairs: two have the name {pair.name} in tables, with {other.dataset} and {pair.dataset}; remove one, "
+                f"pairs: {other.dataset} and {pair.dataset} would both appear as {pair.name} in tables; remove one, "
                 "rename its file, or set another `net`"
             )
     tasks = {pair.predicts: pair for pair in pairs}

@@ -132,12 +132,14 @@ def _answers(source: ReportSource) -> list[Answer]:
     try:
         return answers(source.frame, source.bench)
     except MISSING as error:
-        source.left_out(f"Intervals are over intensities, because some predictions could not be read: {error}")
+        source.left_out(
+            f"Intervals reflect variation over intensities, because some predictions could not be read: {error}"
+        )
         return answers(source.frame)
 
 
 def _tables(source: ReportSource, leads: list[str] | None) -> list[tuple[PaperTable, list[Any]]]:
-    """Return the paper's tables, with only the blocks that contain numbers of ours.
+    """Return the paper's tables, with only the blocks that contain our own results.
 
     The page of the paper shows one score per method, listed in `leads`. Other pages (None) omit tables that only the
     paper uses.

@@ -81,7 +81,7 @@ class RefusedError(RuntimeError):
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Replace errors of the operating system with messages that state a remedy."""
+    """Replace operating-system errors with messages that suggest a remedy."""
     try:
         yield
     except StoreError:
@@ -128,7 +128,7 @@ class Documents:
     def write(self, name: str, data: str | bytes) -> None:
         """Write the checksum, then the document.
 
-        The checksum of the present file remains valid, in case the process is killed between the two.
+        The checksum of the existing file stays valid, in case the process is killed between the two writes.
         """
         data = data.encode() if isinstance(data, str) else data
         file, sums = self.path / name, self._sums()
@@ -172,7 +172,7 @@ class Documents:
         return {}
 
     def checksums(self) -> dict[str, list[str]]:
-        """Return the valid checksums of each document; raise DamagedError if the file of checksums is damaged."""
+        """Return the valid checksums of each document; raise DamagedError if the checksum file is damaged."""
         file = self.path / CHECKSUMS
         try:
             return unseal(file.read_bytes())
@@ -259,7 +259,7 @@ class Store:
 
     @contextmanager
     def writing(self, plan: str = "") -> Iterator[bool]:
-        """Be the only writer during the block; yield False if the file system has no locks.
+        """Hold the writer lock during the block; yield False if the file system does not support locks.
 
         The content of the lock file only names the holder; a file left by a killed process does not lock the store.
 
@@ -339,7 +339,7 @@ class Store:
     ) -> None:
         """Write the files of a cell and then its record, which marks the cell as finished.
 
-        The result of a finished cell is not replaced, since a worker that was given up may still complete its work.
+        The result of a finished cell is not replaced, since a worker that was given up on may still finish.
         """
         if self.has(kind, key):
             return

@@ -223,7 +223,7 @@ def snow(
     decay: float,
     keep: float,
 ) -> Tensor:
-    """Brighten every image, except for a fraction `keep`, and add flakes that drift across from the side.
+    """Blend every image, with weight `keep`, with a brightened copy, and add flakes that drift across from the side.
 
     Flakes are squares of `size` pixels whose brightness is drawn from N(level, spread^2); those below `least` are left
     out. Their streaks are up to `2 * drag` pixels long and fade with `decay`.
@@ -268,7 +268,7 @@ def grey(images: Tensor) -> Tensor:
 def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
     """Return diamond-square clouds in [0, 1], `(N, size, size)` or larger; `size` is a power of two.
 
-    Each step inserts a point between four others, with the value of their mean plus uniform noise, whose amplitude
+    Each step inserts a point between four others; its value is their mean plus uniform noise whose amplitude
     shrinks by the square of `decay` from one scale to the next. For a near cloud, a window of a quarter of the width is
     refined further.
     """
