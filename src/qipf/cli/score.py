@@ -152,7 +152,7 @@ def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iter
 def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
     """Yield the scores batch by batch, from the model or from the logits in the data."""
     if work.runner is not None:
-        with naming(features="--model", layers="--model"):  # the model may differ from the fitted one
+        with naming(model="--model", features="--model", layers="--model"):  # the model may differ from the fitted one
             yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
     every = np.arange(len(data)) if data.numbers is None else data.numbers

@@ -93,6 +93,12 @@ def has_other_weights(facts: Mapping[str, Any], found: Mapping[str, Any]) -> boo
     return bool(known) and other is not None and differ(known, other)
 
 
+def is_other_kind(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return True if, according to their facts, one of two models is an ONNX model and the other is not."""
+    known, other = facts.get("model"), found.get("model")
+    return None not in (known, other) and isinstance(known, str) != isinstance(other, str)
+
+
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
     """Warn if the weights of a model differ from those that a scorer with these facts was fitted to.
 
