@@ -11,11 +11,13 @@ from qipf.decisions.comparison import (
     Comparison,
     compare,
     compare_intervals,
+    doubt_about,
     recommend,
     recommend_scale,
     recommended,
 )
 from qipf.metrics import aurc, pr_auc, roc_auc
+from qipf.tasks.outputs import Outputs
 
 
 def draw(rng: np.random.Generator, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -165,3 +167,21 @@ def test_intervals_that_are_nearly_all_exact_are_equally_good() -> None:
     doubt = {name: np.zeros(40) for name in ("one-width", "own")}
     (first, second) = compare_intervals({"one-width": none, "own": none}, doubt, np.zeros_like(y), y, 0.9, bootstrap=50)
     assert first.measures["loss"] == second.measures["loss"] == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "right", "said"),
+    [
+        (np.arange(40) % 10, 4, "with 40 predictions, the model cannot be distinguished from chance; provide at least"),
+        (np.arange(40) % 10, 30, ""),
+        (np.full(200, 3), 8, "all labels are class 3, and the accuracy is 4 %; provide data of several classes"),
+        (np.full(200, 3), 180, ""),
+        (np.arange(200) % 10, 20, "only as often as expected by chance"),
+    ],
+)
+def test_a_model_that_is_no_better_than_chance_gets_no_recommendation(labels, right: int, said: str) -> None:
+    predicted = np.where(np.random.default_rng(0).permutation(len(labels)) < right, labels, (labels + 1) % 10)
+    doubt = doubt_about(Outputs(5 * np.eye(10)[predicted], None, labels))
+    assert (said in doubt) if said else doubt == ""
+    found = Comparison("", "", [], {}, {}, {}, doubt=doubt)
+    assert not said or found.verdict() == [f"No score is recommended: {doubt}."]

@@ -3,10 +3,10 @@ import io
 import numpy as np
 import pytest
 import torch
-from made_images import random_images
 from PIL import Image
 from scipy import ndimage, stats
 
+from made_images import random_images
 from qipf.study import shifts
 from qipf.study.shifts import corruptions, effects
 from qipf.study.shifts.effects import Counter

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from made_images import random_images
 from scipy import ndimage
 
+from made_images import random_images
 from qipf.study import shifts
 from qipf.tasks.perturbations import PERTURBATIONS, perturb
 

@@ -270,7 +270,7 @@ class _Scores:
     def more(self, found: dict[str, Any]) -> dict[str, Any]:
         """Return the parts of the comparison that exist only for scores, or only for scales."""
         right = to_numpy(self.live.correct)
-        return {"scores": found, "correct": right, "at_chance": compared.at_chance(self.live)}
+        return {"scores": found, "correct": right, "doubt": compared.doubt_about(self.live)}
 
     def read(self, data: Data, where: str, layers: Any = ()) -> Outputs:
         """Return the outputs of the model, with `where` in error messages; tokens and pixels are sampled."""

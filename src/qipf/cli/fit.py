@@ -15,7 +15,7 @@ from qipf.cli.options import ModelOptions, Output
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
 from qipf.cli.shown import say_share, warn_of_random
 from qipf.data.reading import no_labels
-from qipf.decisions.comparison import AT_CHANCE, at_chance
+from qipf.decisions.comparison import doubt_about
 from qipf.decisions.decision import Decision
 from qipf.decisions.intervals import Intervals
 from qipf.decisions.monitor import Monitor
@@ -134,8 +134,8 @@ def fit(
             right = to_numpy(outputs.correct)
             how = f"accuracy on {data}, the data that the scorer was fitted to"
             say_share(how, int(right.sum()), len(right), f"{counted(work.task)}{drawn}")
-            if at_chance(outputs):
-                print(f"warning: {data}: {AT_CHANCE}", file=sys.stderr)
+            if doubt := doubt_about(outputs):
+                print(f"warning: {data}: {doubt}", file=sys.stderr)
     if held_out is not None and not numbers and len(held_out) < ENOUGH_TO_CALIBRATE:
         watch = "" if len(held_out) >= ENOUGH_TO_WATCH else f"; qipf watch needs at least {ENOUGH_TO_WATCH}"
         print(

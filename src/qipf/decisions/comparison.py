@@ -37,7 +37,7 @@ Estimate = tuple[float, float, float]
 """A value with the lower and upper ends of its 95 % confidence interval."""
 TINY = np.finfo(np.float64).tiny
 ENOUGH_TO_WARN = 50
-"""The minimum number of predictions before chance-level agreement is reported."""
+"""The minimum number of predictions before chance-level agreement is attributed to the model or its labels."""
 AT_CHANCE = (
     "the predictions agree with the labels only as often as expected by chance; check the order of the classes and "
     "the weights of the model"
@@ -84,7 +84,7 @@ class Comparison:
         scores: One uncertainty per prediction, keyed by the name of the score.
         correct: True for each correct prediction.
         overlays: Overlays of segmented images, keyed by the name of the set.
-        at_chance: True if the model is no better than chance; no score is recommended then.
+        doubt: The reason why no score is recommended, for example a model that is no better than chance; or "".
     """
 
     title: str
@@ -97,7 +97,7 @@ class Comparison:
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     correct: np.ndarray | None = None
     overlays: Mapping[str, Any] = field(default_factory=dict)
-    at_chance: bool = False
+    doubt: str = ""
 
     @property
     def intervals(self) -> bool:
@@ -113,20 +113,40 @@ class Comparison:
         if self.intervals:
             notes = ["On shifted data, the coverage of the intervals is not guaranteed."] if self.shifted else []
             return [recommend_scale(self.rows), *notes]
-        if self.at_chance:
-            return [f"No score is recommended: {AT_CHANCE}."]
+        if self.doubt:
+            return [f"No score is recommended: {self.doubt}."]
         return [recommend(self.rows), *filter(None, [_under_shift(self)])]
 
 
-def at_chance(outputs: Outputs) -> bool:
-    """Return True if the accuracy of a classifier exceeds chance agreement by at most two standard deviations."""
-    if outputs.regression or outputs.task not in ("", "classes") or len(outputs) < ENOUGH_TO_WARN:
-        return False
-    labels, predicted = (to_numpy(one).astype(np.int64) for one in (outputs.labels, outputs.predicted))
+def doubt_about(outputs: Outputs) -> str:
+    """Return the reason why the predictions of a classifier cannot be distinguished from chance, or ""."""
+    if outputs.regression or outputs.task not in ("", "classes") or not len(outputs):
+        return ""
+    labels, predicted = to_numpy(outputs.labels), to_numpy(outputs.predicted)
+    if not at_chance(labels, predicted, max(2, outputs.logits.shape[1])):
+        return ""
+    if (labels == labels[0]).all():
+        accuracy = percent(float((labels == predicted).mean()))
+        return f"all labels are class {labels[0]}, and the accuracy is {accuracy}; provide data of several classes"
+    if len(outputs) >= ENOUGH_TO_WARN:
+        return AT_CHANCE
+    few = f"with {len(outputs)} predictions, the model cannot be distinguished from chance"
+    return f"{few}; provide at least {ENOUGH_TO_WARN}"
+
+
+def at_chance(labels: np.ndarray, predicted: np.ndarray, classes: int = 0) -> bool:
+    """Return True if the accuracy exceeds chance agreement by at most two standard deviations.
+
+    If all labels are the same, chance agreement is one in `classes`; False if that number is unknown.
+    """
+    labels, predicted = labels.astype(np.int64), predicted.astype(np.int64)
     shares = [np.bincount(one, minlength=int(max(labels.max(), predicted.max())) + 1) for one in (labels, predicted)]
     chance = float(shares[0] @ shares[1]) / len(labels) ** 2
-    limit = chance + 2 * (chance * (1 - chance) / len(labels)) ** 0.5
-    return bool(np.count_nonzero(shares[0]) > 1 and (labels == predicted).mean() <= limit)
+    if np.count_nonzero(shares[0]) == 1:
+        if not classes:
+            return False
+        chance = 1 / classes
+    return bool((labels == predicted).mean() <= chance + 2 * (chance * (1 - chance) / len(labels)) ** 0.5)
 
 
 def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Se
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [
-        {"name": name, "about": about, "chosen": "" if found.at_chance else recommended(rows), "cells": cells[name]}
+        {"name": name, "about": about, "chosen": "" if found.doubt else recommended(rows), "cells": cells[name]}
         for name, (about, rows) in found.sets().items()
     ]
     chart = _chart([row.name for row in found.rows], curves, sets[0]["chosen"]) if curves else ""

@@ -400,12 +400,12 @@ class Scorer(ABC):
             read = what_to_read(start, wanted, self.layers)
             with start.reading(read, show=False) as run:
                 run(start.first)
-            return read
         except Problem as problem:
             if problem.argument not in ("features", "layers"):
                 raise
             found = f"{self.name} was fitted to another kind of model, whose layers have different names"
             raise Problem("model", found, hint="fit it again to this model") from problem
+        return read
 
     def _stream(
         self, start: Start, features: str | None, store: Any, progress: bool, held: bool = False

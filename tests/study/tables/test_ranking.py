@@ -172,3 +172,11 @@ def test_the_answer_of_one_network_is_about_its_images():
     (answer,) = answers(found, Store())
     assert answer.gain.over == "images"
     assert answer.clean.kept > answer.clean.everything > answer.shifted.everything
+
+
+def test_a_model_at_chance_gets_no_recommendation():
+    store, rng = Store(), np.random.default_rng(1)
+    for predictions in store.found.values():
+        predictions.labels[:], predictions.predicted[:] = rng.integers(10, size=(2, 400))
+    (answer,) = answers(rows(shifts=("rotation",), intensities=(1.0,)), store)
+    assert "no score is recommended: the predictions agree with the labels only as often" in answer.sentence

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from qipf.decisions.comparison import AT_CHANCE, at_chance
 from qipf.metrics.ranking import FORMULAS, Counts, accuracy_at
 from qipf.metrics.summary import group_numbers
 from qipf.study.plan.registry import REGISTRY, column, column_title
@@ -133,6 +134,7 @@ class Answer:
         recommended_gain: Gain of the recommended score, or None.
         clean: Effect of flagging by the best score on clean inputs; None without predictions.
         shifted: Effect of flagging by the best score under the shifts; None without predictions.
+        at_chance: True if the model is no better than chance on clean inputs; no score is recommended then.
     """
 
     model: str
@@ -142,12 +144,15 @@ class Answer:
     recommended_gain: Gain | None = None
     clean: Kept | None = None
     shifted: Kept | None = None
+    at_chance: bool = False
 
     @property
     def sentence(self) -> str:
         """The best score, its gain, and the effect of flagging."""
         if not self.ranking.standings:
             return f"On {self.model}, no score can be judged, because all predictions are right or all are wrong."
+        if self.at_chance:
+            return f"On {self.model}, no score is recommended: {AT_CHANCE}."
         best = self.ranking.standings[0]
         where = "over all shifts" if self.ranking.shifted else "on clean inputs"
         if best.column == BASELINE:
@@ -166,8 +171,8 @@ class Answer:
 
     @property
     def about_recommended(self) -> str:
-        """A sentence about the rank of the recommended score; "" if it is the best or was not measured."""
-        if self.recommended is None or self.recommended == 1:
+        """A sentence about the rank of the recommended score; "" if there is nothing to add."""
+        if self.recommended is None or self.recommended == 1 or self.at_chance:
             return ""
         own = self.ranking.best_of_methods[self.recommended - 1]
         gain = f", {self.recommended_gain}" if self.recommended_gain else ""
@@ -198,14 +203,16 @@ def _answer(frame: Frame, ranking: Ranking, bench: Bench | None) -> Answer:
     if not names:
         return Answer(model, ranking)
     own = frame[(frame["dataset"] == ranking.dataset) & (frame["net"] == ranking.net)]
-    clean, shifted = None, None
+    clean, shifted, chance = None, None, False
     if bench is not None:
         pair = (ranking.dataset, ranking.net)
+        found = [bench.predictions(one) for one in conditions(bench, *pair, shifted=False)]
+        chance = bool(found) and all(at_chance(one.labels, one.predicted) for one in found)
         clean = kept_right(bench, conditions(bench, *pair, shifted=False), names[0], FLAGGED)
         shifted = kept_right(bench, conditions(bench, *pair, shifted=True), names[0], FLAGGED)
     gain = _gain(own, ranking, names[0], bench)
     other = None if place is None else _gain(own, ranking, names[place - 1], bench)
-    return Answer(model, ranking, gain, place, other, clean, shifted)
+    return Answer(model, ranking, gain, place, other, clean, shifted, chance)
 
 
 def _gain(frame: Frame, ranking: Ranking, name: str, bench: Bench | None) -> Gain | None:
