@@ -224,6 +224,7 @@ return {
         (["net.safetensors", "logits.npz", "--scorers", "twin"], "thorough", 2),
         (["net.safetensors", "logits.npz", "--scorers", ","], "--scorers", 2),
         (["net.safetensors", "logits.npz", "-o", "a.pdf"], "--output", 2),
+        (["net.safetensors", "logits.npz", "--coverage", "0.5"], "--coverage: only the intervals of a regression", 2),
         (["net.safetensors", "logits.npz", "--scorers", "knn"], "no score", 1),
         (["net.safetensors", "nan.npz"], "row 123 ", 1),
         (["net.safetensors", "range.npz"], "got 7 in row 321", 1),

@@ -60,7 +60,7 @@ def compare(
     scorers: str | None = None,
     shifted: list[str] | None = None,
     shift: list[str] | None = None,
-    coverage: float = 0.9,
+    coverage: float | None = None,
     task: str | None = None,
     features: str | None = None,
     output: OptionalOutput = None,
@@ -98,13 +98,13 @@ def compare(
         shift: A built-in shift as NAME or NAME:INTENSITY; may be repeated. Images: rotation, brightness, jpeg, fog,
             ...; tables: missing-values, swapped-values, column-drift; token ids: typos, word-drops. The intensity is a
             severity from 1 to 5; for the shifts of the paper, see docs/reference/data.md.
-        coverage: For a regression, the nominal coverage of the intervals.
+        coverage: For a regression, the nominal coverage of the intervals; 0.9 by default.
         task: The kind of prediction, as for `qipf fit`.
         features: The module whose output is read by scorers, as for `qipf fit`.
         output: Also write the tables and curves to a page (.html), or the table alone (.csv, .json).
         options: The options shared by all commands that run a model.
     """
-    if not 0 < coverage < 1:
+    if coverage is not None and not 0 < coverage < 1:
         raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
     files = [one.partition("=")[2] for one in shifted or []]
     read = (split_model(model)[0], data, fit, options.weights, options.labels, *files)
@@ -118,6 +118,8 @@ def compare(
     net = load(model, options)
     work, opened = Work.prepare(net, opened, chosen, features, options.batch_size)
     numbers = work.task.judged_by == "intervals"
+    if coverage is not None and not numbers:
+        raise UserError(f"--coverage: only the intervals of a regression have a coverage, got {work.task.name}")
     wanted = _wanted(scorers, numbers)
     training = None if training is None else _same_task(work, "--fit", training, chosen)
     parts = _parts(opened, training, numbers)
@@ -130,7 +132,7 @@ def compare(
             )
         sets[title] = apply_shift(parts[-1], name, intensity, work.task.name, SEED)
     page = output is not None and output.suffix == ".html" and work.task.name == "pixels"
-    contest = _Scales(work, parts, str(data), coverage) if numbers else _Scores(work, parts, str(data))
+    contest = _Scales(work, parts, str(data), coverage or 0.9) if numbers else _Scores(work, parts, str(data))
     try:
         found = contest.result(f"{model} on {data}", wanted, sets, page)
     except Unsupported as problem:

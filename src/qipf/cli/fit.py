@@ -46,7 +46,7 @@ def fit(
     option: list[str] | None = None,
     calibrate: Path | None = None,
     promise: str | None = None,
-    confidence: float = 0.95,
+    confidence: float | None = None,
     task: str | None = None,
     features: str | None = None,
     options: ModelOptions = ModelOptions(),  # noqa: B008
@@ -87,7 +87,7 @@ def fit(
         promise: A guarantee, learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
             predictions are wrong) or "accept>=0.9"; for a regression, "inside>=0.9" (each target is in its interval
             with probability 0.9; the default) or "all inside>=0.9" (joint coverage of all targets of an example).
-        confidence: The probability with which a promise about errors holds.
+        confidence: The probability with which a promise about errors holds; 0.95 by default.
         task: The kind of prediction: classes, labels, tokens, pixels or numbers; inferred from the data by default.
             Options are appended as NAME:OPTION=VALUE, such as pixels:tile=512, or tokens:shift=false if each label
             belongs to the token at the same position instead of the next token.
@@ -152,13 +152,15 @@ def counted(task: Task) -> str:
     return {"classes": "labelled examples", "labels": "labels"}.get(task.name, f"labelled {task.name}")
 
 
-def _read_promise(promise: str | None, confidence: float) -> Decision | Intervals | None:
+def _read_promise(promise: str | None, confidence: float | None) -> Decision | Intervals | None:
+    if confidence is not None and (promise is None or INSIDE.fullmatch(promise)):
+        raise UserError('--confidence: requires a promise about errors, such as --promise "error<=0.01"')
     if promise is None:
         return None
     if found := INSIDE.fullmatch(promise):
         share = float(found[2]) / (100 if found[3] else 1)
         return Intervals(share, joint=found[1] is not None)
-    decision = Decision(promise, confidence=confidence)
+    decision = Decision(promise, confidence=0.95 if confidence is None else confidence)
     if decision.promise.kind == "loss":
         raise UserError(
             f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision accepts; "

@@ -81,6 +81,8 @@ def open_main(
     runs = model is not None and not model.endswith(WEIGHT_FILES)
     data = open_data(path, options.labels if labels else None, named=runs, several=several)
     found, first = data.labels, options.labels_from
+    if first and found is None and labels:
+        raise UserError("--labels-from: DATA has no labels; add labels with --labels FILE.npy, or remove the option")
     if first and found is not None:
         if data.files or found.dtype.kind not in "iu" or found.size != len(found):
             raise Problem("data", "--labels-from requires one integer label per example", hint="remove it")
