@@ -116,7 +116,7 @@ def test_a_regression_predicts_no_class() -> None:
         ([0, 3, 1, 1], "3 in row 1"),
         ([0.0, 1.0, np.nan, 9.0], "nan .*in row 2"),
         ([0.0, 0.5, 1.0, 2.0], "0.5 .*in row 1"),
-        ([0.0, 1.0, 1.0, 2.0], "0.0 .*in row 0; pass"),
+        ([0.0, 1.0, 1.0, 2.0], r"0.0 .*in row 0; pass labels.astype\('int64'\)"),
     ],
 )
 def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], words: str) -> None:

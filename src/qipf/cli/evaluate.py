@@ -26,6 +26,11 @@ NOT_SCORES = {
     "correct", "label", "predicted", "prediction", "row", "index", "id", "file", "name", "position", "accept", "",
     "Unnamed: 0", "probability",
 }  # fmt: skip
+OTHER_ROWS = {
+    "the table has one row per image, but errors are counted per pixel": ("largest", "wrong_pixels"),
+    "the predictions are numbers, which are evaluated by their intervals": ("prediction", "prediction_0"),
+}
+"""Columns of tables that cannot be evaluated, keyed by the reason."""
 MAIN = ("roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "ece_proper", "brier_proper")
 """The metrics printed by default."""
 PAPER = tuple(name for name in METRICS if "paper" in name or "trapezoid" in name)
@@ -110,6 +115,9 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
         _check_known("--correct", used if equals else (correct,), columns)
     flags = read_correct(columns, "" if equals else correct, *used)
     if flags is None:
+        for kind, marks in OTHER_ROWS.items():
+            if not columns.keys().isdisjoint(marks):
+                raise InputError(f"{kind}; use qipf compare MODEL DATA instead")
         raise InputError(
             "expected a column 'correct' (0 or 1), or 'label' and 'predicted', got "
             f"{', '.join(columns) or 'none'}; use --correct NAME or --correct LABEL=PREDICTED"

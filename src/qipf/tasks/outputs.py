@@ -334,6 +334,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     if columns == 1:
         expected = "0 or 1 for a one-logit model"
         hint = "number the classes 0 and 1, or pass task='numbers' and floating-point targets for a regression"
+    elif not bad.any():
+        hint = "pass labels.astype('int64')"
     elif floating:
         hint = f"pass integers; a regression with {columns} outputs needs targets (N, {columns})"
     found = f"{values[row]} ({values.dtype})" if floating else f"{values[row]}"
