@@ -30,11 +30,15 @@ def fit(*words: str) -> int:
 
 def test_a_promise_is_kept_in_the_file_and_scored(place, capsys) -> None:
     assert fit("--calibrate", "held-out.npz", "--promise", "error<=0.05", "--confidence", "0.9") == 0
-    assert "error<=0.05 with 90% confidence: accepts" in capsys.readouterr().err
+    fitted = capsys.readouterr().err
+    assert "error<=0.05 with 90% confidence: accepts" in fitted
     scorer = qipf.load("e.qipf")
+    limit = f"threshold: a prediction is accepted if its uncertainty is at most {scorer.decision.threshold:.6g}\n"
+    assert limit in fitted
     assert main(["inspect", "e.qipf"]) == 0
     shown = capsys.readouterr().out
     assert "attachments.decision.promise" in shown
+    assert limit in shown
     assert f"decision: {scorer.decision.report()}" in shown  # pyright: ignore[reportOptionalMemberAccess]
     assert main(["score", "e.qipf", "live.npz", "-o", "live.csv", "--quiet"]) == 0
     with (place / "live.csv").open() as file:

@@ -13,7 +13,7 @@ from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming, read_settings, rendered
 from qipf.cli.options import ModelOptions, Output
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
-from qipf.cli.shown import say_share, warn_of_random
+from qipf.cli.shown import say_share, told_threshold, warn_of_random
 from qipf.data.reading import no_labels
 from qipf.decisions.comparison import doubt_about
 from qipf.decisions.decision import Decision
@@ -196,7 +196,7 @@ def _learn(scorer: Scorer, outputs: Outputs, promised: Decision | Intervals | No
         told = f"error probability: {calibrator.method}, from {len(outputs)} examples of {path}, {errors} of them wrong"
         if isinstance(promised, Decision):
             scorer.decision = promised.fit_scorer(scorer, outputs)
-            told += f"\n{promised.report()}"
+            told += f"\n{promised.report()}\n{told_threshold(promised)}"
         if len(outputs) >= ENOUGH_TO_WATCH:
             scorer.attach(Monitor().fit_scorer(scorer, outputs))
     except Unsupported as problem:

@@ -10,6 +10,7 @@ import numpy as np
 from qipf._common.optional import require
 from qipf._common.printing import printable
 from qipf.cli.running import split_model
+from qipf.cli.shown import told_threshold
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 64
@@ -65,7 +66,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
     console.print(table)
     scorer = load(file)
     if scorer.decision is not None:
-        print(f"\ndecision: {printable(scorer.decision.report())}")
+        print(f"\ndecision: {printable(scorer.decision.report())}\n{told_threshold(scorer.decision)}")
     field = getattr(scorer, "field", None)
     if field is not None and field.dimension == 1:
         y, known = np.linspace(-4.0, 4.0, WIDTH), scorer._require_fitted()

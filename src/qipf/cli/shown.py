@@ -12,6 +12,7 @@ from qipf._common.optional import require
 from qipf._common.printing import printable
 from qipf.data.tables import csv_text
 from qipf.decisions.comparison import Compared, Comparison
+from qipf.decisions.decision import Decision
 from qipf.runners.loading import is_random
 
 MEASURES = {
@@ -59,6 +60,11 @@ def json_text(value: Any) -> str:
     """Return a value as JSON, with null for NaN and infinity."""
     plain = json.loads(json.dumps(value), parse_constant=lambda word: None)
     return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+
+
+def told_threshold(decision: Decision) -> str:
+    """Return the rule by which a fitted decision accepts predictions."""
+    return f"threshold: a prediction is accepted if its uncertainty is at most {decision.threshold:.6g}"
 
 
 def say_share(how: str, right: int, count: int, what: str) -> None:

@@ -119,14 +119,12 @@ class Mixture(Scorer):
     def _view_names(self) -> tuple[str, ...]:
         if self.views == 1:
             return ()
-        known = self._require_fitted().facts.get("views", ())
-        most = 1 if self.reads_features else 1 + len(known)
-        if self.views > most:
-            raise Problem(
-                "views",
-                f"{self.views}",
-                expected=f"at most {most}, the image and views on which the model is accurate",
-            )
+        known = () if self.reads_features else self._require_fitted().facts.get("views", ())
+        if self.views > 1 + len(known):
+            why = "the model is less accurate on other mirrored or shifted images"
+            if not known:
+                why = "the model is less accurate on mirrored or shifted images, or these were not tried"
+            raise Problem("views", f"{self.views}", expected=f"at most {1 + len(known)}", hint=why)
         return tuple(known[: self.views - 1])
 
     def _needed(self, fitted: Fitted | None) -> tuple[Any, ...]:
