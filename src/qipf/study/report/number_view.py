@@ -86,7 +86,10 @@ def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised
     names = list(dict.fromkeys(row.method for table in tables for row in table.rows))
     styles = {name: STYLES[number % len(STYLES)] for number, name in enumerate(names)}
     drawn = ""
-    for measure, title, show in (("inside", "Share inside", _percent), ("width", "Mean width", "{:.3g}".format)):
+    for measure, title, show in (
+        ("inside", "Share inside", lambda share: f"{100 * share:.3g}%"),
+        ("width", "Mean width", "{:.3g}".format),
+    ):
         lines = {
             name: [next((r.measures[measure] for r in table.rows if r.method == name), NOTHING) for table in tables]
             for name in names
@@ -97,10 +100,6 @@ def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised
     entries = [(scale_title(name), style) for name, style in styles.items()]
     entries += [] if promised is None else [("promised share inside", PROMISED)]
     return f'<div class="pair">{drawn}</div>{legend(entries)}'
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
 
 
 def _chart(

@@ -161,7 +161,9 @@ def _from_tables(table: Path) -> ReportSource:
         try:
             _check_sum(file)
             if file.suffix == ".csv":
-                source.keep(piece, _lines(file), name)
+                with file.open(newline="", encoding="utf-8") as text:
+                    rows = [{key: _number(value) for key, value in line.items()} for line in csv.DictReader(text)]
+                source.keep(piece, rows, name)
                 continue
             values = json.loads(file.read_text(encoding="utf-8"))
             if piece == "environment":
@@ -195,11 +197,6 @@ def _wrong(name: str, line: Mapping[str, Any]) -> str:
             wanted = "a number above 0" if least else "a number"
             return f"has {key} {str(value)[:50]!r}, expected {wanted}"
     return ""
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{key: _number(value) for key, value in line.items()} for line in csv.DictReader(file)]
 
 
 def _number(text: Any) -> Any:

@@ -269,8 +269,7 @@ def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
     """Return diamond-square clouds in [0, 1], `(N, size, size)` or larger; `size` is a power of two.
 
     Each step inserts a point between four others; its value is their mean plus uniform noise whose amplitude
-    shrinks by the square of `decay` from one scale to the next. For a near cloud, a window of a quarter of the width is
-    refined further.
+    shrinks by the square of `decay` from one scale to the next. A near cloud refines a quarter of the width further.
     """
     cloud = random.uniform(1, 1) * 0
     spread = 1.0

@@ -71,7 +71,9 @@ def image_gains(bench: Bench, places: list[Condition], column: str, baseline: st
         units = np.arange(len(wrong)) if predictions.groups is None else group_numbers(predictions.groups, len(wrong))
         if not units.any():
             continue
-        drawn, areas = _draws(int(units.max()) + 1)[:, units], []
+        size, generator, areas = int(units.max()) + 1, np.random.default_rng(0), []
+        draws = [np.bincount(generator.integers(size, size=size), minlength=size) for _ in range(RESAMPLES)]
+        drawn = np.stack(draws)[:, units]
         for name in (column, baseline):
             order = np.argsort(found[name], kind="stable")
             areas.append(FORMULAS["roc_auc"](Counts(found[name][order], wrong[order], drawn[:, order])))
@@ -80,11 +82,6 @@ def image_gains(bench: Bench, places: list[Condition], column: str, baseline: st
         return np.array([])
     means = [np.nanmean(np.ma.masked_invalid(differences), axis=0) for differences in by_shift.values()]
     return np.ma.mean(np.ma.stack(means), axis=0).compressed()
-
-
-def _draws(size: int) -> np.ndarray:
-    generator = np.random.default_rng(0)
-    return np.stack([np.bincount(generator.integers(size, size=size), minlength=size) for _ in range(RESAMPLES)])
 
 
 BASELINE = "entropy"
