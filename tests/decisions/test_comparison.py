@@ -176,7 +176,7 @@ def test_intervals_that_are_nearly_all_exact_are_equally_good() -> None:
         (np.arange(40) % 10, 30, ""),
         (np.full(200, 3), 8, "all labels are class 3, and the accuracy is 4 %; provide data of several classes"),
         (np.full(200, 3), 180, ""),
-        (np.arange(200) % 10, 20, "only as often as expected by chance"),
+        (np.arange(200) % 10, 20, "only by chance"),
     ],
 )
 def test_a_model_that_is_no_better_than_chance_gets_no_recommendation(labels, right: int, said: str) -> None:

@@ -39,8 +39,7 @@ TINY = np.finfo(np.float64).tiny
 ENOUGH_TO_WARN = 50
 """The minimum number of predictions before chance-level agreement is attributed to the model or its labels."""
 AT_CHANCE = (
-    "the predictions agree with the labels only as often as expected by chance; check the order of the classes and "
-    "the weights of the model"
+    "the predictions agree with the labels only by chance; check the order of the classes and the weights of the model"
 )
 
 

@@ -179,4 +179,4 @@ def test_a_model_at_chance_gets_no_recommendation():
     for predictions in store.found.values():
         predictions.labels[:], predictions.predicted[:] = rng.integers(10, size=(2, 400))
     (answer,) = answers(rows(shifts=("rotation",), intensities=(1.0,)), store)
-    assert "no score is recommended: the predictions agree with the labels only as often" in answer.sentence
+    assert "no score is recommended: the predictions agree with the labels only by chance" in answer.sentence
