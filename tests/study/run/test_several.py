@@ -162,7 +162,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     "pixels, labels of other size": ("pixels", lambda a: {**a, "y": a["y"][:, :5]}, r"labels of shape \(N, 6, 7\)"),
     "pixels, one-hot": ("pixels", lambda a: {**a, "y": np.eye(3)[a["y"]]}, r"\(N, h, w\).*got float64 \(30, 6, 7, 3\)"),
     "pixels, another class": (
-        "pixels", lambda a: {**a, "y": changed(a["y"], (4, 2, 5), 3)}, "from 0 to 2.*got 3 at row 2, column 5"
+        "pixels", lambda a: {**a, "y": changed(a["y"], (4, 2, 5), 3)}, "from 0 to 2.*got 3 at pixel row 2, column 5"
     ),
     "pixels, no labels": ("pixels", lambda a: {"x": a["x"]}, "expected x and y.*got x"),
     "pixels, nothing counts": ("pixels", lambda a: {**a, "y": np.full_like(a["y"], 255)}, "at least one label"),
