@@ -43,7 +43,7 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ([x.flatten(1), F.one_hot(y)], ValueError, r"as a tuple \(x, y\)"),
         ((x, y - 1), ValueError, f"got -1 in row {first_zero}"),
         ([(x[:9], y[:9] % 2), (x[9:], y[9:] + 100)], ValueError, f"got {int(y[9]) + 100} in row 9"),
-        ((x, y.float()), ValueError, "integers"),
+        ((x, y.float()), ValueError, "int64"),
         ([(x, ["cat"] * N)], TypeError, "strings"),
         ((x, np.array(["a"] * N)), TypeError, "strings"),
         ((x, np.array([None] * N)), TypeError, "labels: .*objects"),
