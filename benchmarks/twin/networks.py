@@ -17,6 +17,7 @@ from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_
 from qipf.tasks.views import moved
 from qipf.training import train
 from qipf.training.loop import Split
+from twin import published
 from twin.setting import Setting
 
 CHUNK = 5000
@@ -31,6 +32,8 @@ def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
     if file.exists():
         net.load_state_dict(torch.load(file, weights_only=True))
         return net.eval()
+    if setting.pair == "published":
+        return published.read(net, seed, setting.folder)
     train_by(setting.recipe, net, setting.data.train, seed)
     torch.save(net.state_dict(), file)
     return net

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Container
+import warnings
+from collections.abc import Callable, Container, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,20 +23,22 @@ from qipf.tasks.views import moved
 from qipf.training import train
 from twin import networks
 from twin.confidence import Confidence, confid_net
-from twin.measures import Record
+from twin.measures import Record, detection, ranked
 from twin.setting import Setting
 
 Facts = dict[str, Any]
 Guard = Callable[[str, float], None]
 """Called with the name of the next step and its approximate duration; raises if there is not enough time."""
 
-TRAINING = {"lenet": 2.0, "vgg3": 9.0, "resnet18": 24.0}
-PASS = {"lenet": 0.5, "vgg3": 2.5, "resnet18": 9.0}
+TRAINING = {"lenet": 2.0, "vgg3": 9.0, "resnet18": 24.0, "published": 10.0}
+PASS = {"lenet": 0.5, "vgg3": 2.5, "resnet18": 9.0, "published": 4.0}
 """Approximate durations in seconds of a training and of a pass over all conditions, on an H200."""
 DEPTH = 0.75
 """The depth of the twins, as set in the third part of the protocol."""
 DEPTHS = (0.25, 0.5, 0.95)
 """Other depths to measure."""
+FEW = (4, 8, 16, 32, 64, 128)
+"""Numbers of labels per class."""
 BATCH = 4000
 
 
@@ -118,11 +121,11 @@ class Unit:
         record.add(self.base, name, scores, self.predicted != self.setting.labels, **more)
 
     @torch.no_grad()
-    def seen(self, scorer: Any, view: str | None) -> tuple[Tensor, Tensor]:
-        """Return the network's logits and a scorer's posteriors (K, N, C) for a view of all conditions, as deployed."""
+    def seen(self, scorer: Any, view: str | None, images: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Return the network's logits and a scorer's posteriors (K, N, C) for a view of conditions, as deployed."""
         guarded = qipf.wrap(self.net, scorer, posterior=True)
         logits, chances = [], []
-        for condition in self.setting.images:
+        for condition in self.setting.images if images is None else images:
             parts = [guarded(part if view is None else moved(part, view)) for part in condition.split(BATCH)]
             logits.append(torch.cat([part.output for part in parts]))
             chances.append(torch.cat([part.posterior for part in parts]))
@@ -147,6 +150,8 @@ class Unit:
 def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
     """Train the base network."""
     s = unit.setting
+    if s.pair == "published":
+        return
     unit.room("the network", trainings=1.5)
     few = (s.data.train.inputs[:2000], s.data.train.targets[:2000])
     train(
@@ -222,14 +227,13 @@ def ensemble(unit: Unit, record: Record, facts: Facts) -> None:
     """Score with ensembles of five and ten networks, without the base network, by four statistics."""
     s = unit.setting
     total, uncertain = 0.0, 0.0
-    for number in range(s.ensemble):
-        seed = 2000 + number
+    for number, seed in enumerate(s.members):
         if not (unit.cache / f"{s.pair}-{seed}.probabilities.pt").exists():
             unit.room(f"member {seed}", trainings=1, passes=1)
         chances = networks.cached_probabilities(s, seed, unit.cache)
         total, uncertain = total + chances, uncertain + entropy(chances)
         count = number + 1
-        if count in (s.ensemble // 2, s.ensemble):
+        if count in (len(s.members) // 2, len(s.members)):
             _add_mean(unit, record, facts, f"ensemble of {count}", total / count, uncertain / count)
 
 
@@ -321,6 +325,33 @@ def depth(unit: Unit, record: Record, facts: Facts) -> None:
         unit.add_views(record, facts, f"twin of {share}", twin, (1,))
 
 
+def few_labels(unit: Unit, record: Record, facts: Facts) -> None:
+    """Score clean images with probes and twins that are fitted to few labels per class."""
+    s = unit.setting
+    clean, labels = s.images[:1], s.data.train.targets.cpu()
+    found = facts["few"] = []
+    for seed in range(1 if s.smoke else 2):
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        for count in FEW:
+            rows = torch.cat([order[labels[order] == one][:count] for one in range(10)]).sort().values
+            data = tuple(part[rows.to(part.device)] for part in s.data.train)
+            unit.room(f"{count} labels per class", trainings=0.5)
+            row = {"labels": count, "seed": seed}
+            for name in ("probe", "twin") if count >= 32 else ("probe",):
+                more = {"effort": "thorough", "depth": DEPTH} if name == "twin" else {}
+                with warnings.catch_warnings(action="ignore"):
+                    scorer = qipf.default(unit.net, data, seed=seed, progress=False, **more)
+                logits, chances = unit.seen(scorer, None, clean)
+                classes = logits[0].argmax(1)
+                wrong = (classes != s.labels)[None]
+                own = contrast(chances[0].double(), classes)
+                usual = SoftmaxResponse()(Outputs(logits[0]))
+                row[name] = [float(value[0]) for value in detection(*ranked(own[None], wrong))[:2]]
+                row["max softmax"] = [float(value[0]) for value in detection(*ranked(usual[None], wrong))[:2]]
+                row[f"{name} share"] = scorer.share
+            found.append(row)
+
+
 PARTS: dict[str, Callable[[Unit, Record, Facts], None]] = {
     "network": fit_network,
     "fit": fit_both,
@@ -332,5 +363,6 @@ PARTS: dict[str, Callable[[Unit, Record, Facts], None]] = {
     "sub-ensemble": sub_ensemble,
     "confidnet": confidence,
     "depth": depth,
+    "few": few_labels,
 }
 """The parts of a unit, in order."""

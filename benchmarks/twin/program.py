@@ -3,11 +3,11 @@
     python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --budget 540
     python benchmarks/twin/program.py --data DATA --cache CACHE --out OUT --smoke --device cpu --units mnist-1005
 
-DATA has the folders mnist, kmnist, cifar10 and fashion-mnist. OUT gets two files per unit, arrays and facts, which are
-written after each part. CACHE gets networks, scorers and predictions. A call skips what OUT has, so a later call
-continues; without the CACHE of a unit, it asks to remove its files from OUT and to begin again. No part is begun
-that would not end within `--budget` seconds. `WORK` is the order; results/twin/PROTOCOL.md says what is measured, and
-at its end what is to be done before the run.
+DATA has the folders mnist, kmnist, cifar10, fashion-mnist and resnets (`published.py`). OUT gets two files per unit,
+arrays and facts, which are written after each part. CACHE gets networks, scorers and predictions. A call skips what OUT
+has, so a later call continues; without the CACHE of a unit, it asks to remove its files from OUT and to begin again. No
+part is begun that would not end within `--budget` seconds. `WORK` is the order; results/twin/PROTOCOL.md says what is
+measured, and at its end what is to be done before the run.
 
 With `--smoke` everything is tiny, and the numbers mean nothing: a LeNet takes a minute on a CPU core.
 """
@@ -34,12 +34,15 @@ from twin.setting import Setting
 
 FIRST = ("resnet18-1003", "vgg3-1006", "mnist-1005", "kmnist-1005")
 SECOND = ("vgg3-1007", "mnist-1006", "kmnist-1006", "resnet18-1004")
+PUBLISHED = ("published-20", "published-56", "published-32", "published-44")
 MAIN = ("network", "fit", "scores", "ensemble")
 WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST, MAIN),
     (SECOND, MAIN),
     (FIRST, ("without-elastic",)),
+    (FIRST, ("few",)),
     (FIRST[:1], ("sub-ensemble", "depth")),
+    (PUBLISHED, MAIN),
     (FIRST[1:], ("depth", "sub-ensemble")),
     (FIRST, ("more-views", "second", "confidnet")),
 )
@@ -118,11 +121,13 @@ def add(unit: Unit, part: str, record: Record, facts: dict[str, Any], path: Path
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="folder with mnist, kmnist, cifar10 and fashion-mnist")
+    parser.add_argument("--data", required=True, help="folder with the data")
     parser.add_argument("--cache", type=Path, required=True, help="folder for networks and finished parts")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which nothing new is begun")
-    parser.add_argument("--units", nargs="+", default=FIRST + SECOND, help="such as mnist-1005; default: all")
+    parser.add_argument(
+        "--units", nargs="+", default=FIRST + SECOND + PUBLISHED, help="such as mnist-1005; default: all"
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--smoke", action="store_true", help="try the program out")
     chosen = parser.parse_args()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import time
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +17,16 @@ from qipf.study.run.study_data import StudyData, common_rows, load_data
 from qipf.study.shifts import corruptions, effects
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 from qipf.training.loop import Split
+from twin.published import SIZES, ResNet
 
 PAIRS = {
     "mnist": ("mnist", "lenet", "fashion-mnist"),
     "kmnist": ("kmnist", "lenet", "mnist"),
     "vgg3": ("cifar10", "vgg3", "fashion-mnist"),
     "resnet18": ("cifar10", "resnet18", "fashion-mnist"),
+    "published": ("cifar10", "published", "fashion-mnist"),
 }
-"""The dataset, the network and the out-of-distribution set of every pair."""
+"""The dataset, the network and the out-of-distribution set of every pair; "published" are four ResNets of others."""
 EXTRA = "no relative"
 """The group of two families without any relative in training, which the probe study does not have."""
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
@@ -87,6 +88,9 @@ class Schedule(NamedTuple):
     batch: int = 128
 
 
+_IMAGES: dict[str, list[Tensor]] = {}
+
+
 class Setting:
     """A pair with its data, conditions and settings; everything is tiny in a smoke test."""
 
@@ -103,19 +107,28 @@ class Setting:
         self.listed = conditions(pair)
         self.recipe = recipes.recipe(self.name, dataset)
         self.confidence = Schedule()
-        self.ensemble, self.second, self.sub = 10, 5, 5
+        self.members: tuple[int, ...] = SIZES if pair == "published" else tuple(range(2000, 2010))
+        self.second, self.sub = 5, 5
         if smoke:
             self._shrink()
         self.labels = self.data.test.targets
 
     def fresh(self, seed: int) -> nn.Module:
         """An untrained network of the pair."""
+        if self.pair == "published":
+            return ResNet(seed).to(self.device)
         _, channels, size, _ = self.data.train.inputs.shape
         return nets.build(self.name, classes=10, channels=channels, size=size, seed=seed).to(self.device)
 
-    @cached_property
+    @property
     def images(self) -> list[Tensor]:
-        """The images of every condition."""
+        """The images of every condition, which pairs with the same dataset share."""
+        dataset = PAIRS[self.pair][0]
+        if dataset not in _IMAGES:
+            _IMAGES[dataset] = self._made()
+        return _IMAGES[dataset]
+
+    def _made(self) -> list[Tensor]:
         begin = time.perf_counter()
         found = [images_of(self.data, condition, self.folder) for condition in self.listed]
         if self.device == "cuda":
@@ -138,4 +151,4 @@ class Setting:
         self.listed = list(first.values())
         self.recipe = dataclasses.replace(self.recipe, epochs=1)
         self.confidence = Schedule(head_epochs=8, epochs=1)
-        self.ensemble, self.second, self.sub = 2, 1, 2
+        self.members, self.second, self.sub = self.members[:2], 1, 2

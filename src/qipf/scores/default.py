@@ -54,7 +54,7 @@ def default(
     perturb_only: Perturb | Sequence[Perturb] = (),
     features: str | None = None,
     split: str | None = None,
-    depth: float = 0.5,
+    depth: float = 0.75,
     checkpoint: str | os.PathLike[str] | None = None,
     size: int | None = None,
     memory: int = MEMORY,

@@ -67,7 +67,7 @@ class Twin(Mixture):
     reads_labels: ClassVar[bool] = True
 
     split: str | None = None
-    depth: float = 0.5
+    depth: float = 0.75
     epochs: int = 20
     rows: int = 1000
     learning_rate: float = 2e-3
@@ -155,7 +155,7 @@ class Twin(Mixture):
             train(
                 learner, split, epochs=self.epochs, batch_size=rows, learning_rate=self.learning_rate,
                 weight_decay=0.02, seed=self.seed, device=start.runner.device, checkpoint=checkpoint, identity=identity,
-                progress=progress,
+                on_start=learner.draw, cuda_graph=is_image(known.inputs), progress=progress,
             )  # fmt: skip
         half.learn(False)
         weights = half.weights()

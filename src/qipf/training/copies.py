@@ -40,8 +40,7 @@ def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, prog
         progress: Show a progress bar.
     """
     first = start.first
-    nbytes = sum(one.nbytes for one in tree_leaves((first.args, dict(first.kwargs))) if isinstance(one, Tensor))
-    room = max(1, memory * first.rows // max(1, nbytes))
+    room = max(1, memory * first.rows // max(1, sum(one.nbytes for one in _tensors(first))))
     source = start.source.sample(min(room, size or room), seed)
     shape = tuple(start.runner.output_shape(first))
     batches = []
@@ -65,6 +64,10 @@ def joined(batches: Sequence[Batch]) -> Batch:
     return Batch(args, kwargs, labels, None, rows, 0, range(rows))
 
 
+def _tensors(batch: Batch) -> list[Tensor]:
+    return [one for one in tree_leaves((batch.args, dict(batch.kwargs))) if isinstance(one, Tensor)]
+
+
 def _joined(*parts: Any) -> Any:
     return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].ndim else parts[0]
 
@@ -72,7 +75,7 @@ def _joined(*parts: Any) -> Any:
 class CopyLearner(nn.Module):
     """Map input indices to the logits of the copy: index i is input i, and N + i is a perturbed version of input i.
 
-    All inputs are perturbed again at the start of every epoch, in large chunks, because a GPU would have to wait for
+    Call `draw` at the start of every epoch to perturb all inputs, in large chunks, because a GPU would have to wait for
     many small chunks. The network is run only up to the split.
 
     Args:
@@ -94,7 +97,7 @@ class CopyLearner(nn.Module):
         self._network = [network]  # in a list, so that it is not a submodule
         self._data, self._change, self._generator, self._views = data._replace(labels=None), change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
-        self._both, self._asked = self._data, 0
+        self._both = joined([self._data, self._data])  # `draw` overwrites the second half
         if is_image(data.inputs):  # fixes the value range, which must not depend on interruptions
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
@@ -120,10 +123,7 @@ class CopyLearner(nn.Module):
             yield
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Return the logits (M, C) for input indices (M,); an epoch uses each of the 2 N indices once."""
-        if self._asked % (2 * self._data.rows) == 0:
-            self.draw()
-        self._asked += len(numbers)
+        """Return the logits (M, C) for input indices (M,)."""
         args, kwargs = take((self._both.args, self._both.kwargs), numbers)
         batch = self._both._replace(args=args, kwargs=kwargs, rows=len(numbers))
         if is_image(batch.inputs):
@@ -134,27 +134,29 @@ class CopyLearner(nn.Module):
         return self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs).reshape(batch.rows, -1)
 
     def draw(self) -> None:
-        """Start an epoch: perturb all inputs."""
-        self._asked, self._both = 0, self._data  # frees the copies of the previous epoch
+        """Perturb all inputs in place: a recorded training step reads the same memory in every epoch."""
         self._generator.manual_seed(int(torch.randint(2**62, ())))
-        tensors = [one for one in tree_leaves((self._data.args, dict(self._data.kwargs))) if isinstance(one, Tensor)]
-        rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in tensors)))
-        parts = [self._data.chosen(slice(first, first + rows)) for first in range(0, self._data.rows, rows)]
+        rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in _tensors(self._data))))
         with torch.autocast(self.device.type, enabled=False):
-            self._both = joined([self._data, *(part.replaced(self._change(part.inputs)) for part in parts)])
+            for first in range(0, self._data.rows, rows):
+                part = self._data.chosen(slice(first, first + rows))
+                perturbed = part.replaced(self._change(part.inputs))
+                start = self._data.rows + first
+                for whole, values in zip(_tensors(self._both), _tensors(perturbed), strict=True):
+                    if whole.ndim:
+                        whole[start : start + part.rows].copy_(values)
 
     def _moved(self, images: Tensor) -> Tensor:
         """Crop and mirror images at random, if the views allow it."""
         if not {"mirror", FAR} & set(self._views):
             return images
-        draw = {"generator": self._generator, "device": self._generator.device}
         last = colours_last(images.shape)
         images = images.movedim(3, 1) if last else images
         places = torch.full((len(images), 2), PADDING, device=images.device)
         if FAR in self._views:
             far = min(PADDING, *(2 * max(1, size // STEP) for size in images.shape[2:]))
-            places += torch.randint(-far, far + 1, places.shape, **draw).to(images.device)
-        flips = torch.rand(len(images), **draw).to(images.device) < 0.5 if "mirror" in self._views else None
+            places += torch.randint(-far, far + 1, places.shape, device=images.device)
+        flips = torch.rand(len(images), device=images.device) < 0.5 if "mirror" in self._views else None
         images = crop(functional.pad(images, (PADDING,) * 4, mode="replicate"), places, flips)
         if images.is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
@@ -176,7 +178,8 @@ def epoch_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
     chosen = torch.randperm(len(split.inputs), generator=torch.Generator().manual_seed(0))[:rows]
     inputs, targets, times = split.inputs[chosen].to(device), split.targets[chosen].to(device), [time.perf_counter()]
     with seeded(0, device):
-        for _ in range(3):  # the first step perturbs all inputs, and the second is slower than later ones
+        learner.draw()
+        for _ in range(2):  # the first step is slower than later ones
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
                 loss = negative_log_likelihood(learner(inputs).float(), targets)
             loss.backward()
@@ -184,6 +187,5 @@ def epoch_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
             float(loss.detach())  # waits for a GPU
             times.append(time.perf_counter())
     learner.copy.load(before)
-    learner.draw()
-    first, _, last = (end - begin for begin, end in itertools.pairwise(times))
+    first, last = (end - begin for begin, end in itertools.pairwise(times))
     return first + last * -(-len(split.inputs) // rows)

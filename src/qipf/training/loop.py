@@ -117,6 +117,7 @@ def train(
     device: str | torch.device | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     identity: str = "",
+    on_start: Callable[[], None] | None = None,
     on_step: Callable[[int, nn.Module], None] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     cuda_graph: bool = False,
@@ -147,6 +148,7 @@ def train(
             only for the remaining steps.
         identity: A description of anything else that the run depends on; a checkpoint with a different identity is
             rejected.
+        on_start: Called at the start of every epoch.
         on_step: Called as `on_step(steps done, net)` after every step.
         on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
         cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network
@@ -198,6 +200,8 @@ def train(
         for epoch in range(done, epochs):
             net.train()
             tally.clear()
+            if on_start is not None:
+                on_start()
             for number, (x, y) in enumerate(minibatches(inputs, targets, batch_size, augment, generator)):
                 step = epoch * steps + number
                 rate = one_cycle(step, epochs * steps, learning_rate) if schedule == "one-cycle" else learning_rate
@@ -284,12 +288,13 @@ class GraphedStep:
     (results/recorded-steps.json).
 
     The step is recorded for the shape of the first batch. Batches of other shapes, such as the last batch of an epoch,
-    run as ordinary steps. Python control flow in a step is evaluated only during the recording.
+    run as ordinary steps. Python control flow in a step is evaluated only during the recording. A step that waits for
+    the GPU, as `.item()` does, or draws random numbers on the CPU is never recorded.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
         self._step, self._device, self._stream = step, device, torch.cuda.Stream(device)
-        self._done = 0
+        self._done, self._ordinary_only = 0, False
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Tensor | None = None
         self._targets: Tensor | None = None
@@ -298,12 +303,15 @@ class GraphedStep:
         """Take one step."""
         if self._inputs is None or self._targets is None:
             self._inputs, self._targets = torch.empty_like(inputs), torch.empty_like(targets)
-        if inputs.shape != self._inputs.shape:
+        if self._ordinary_only or inputs.shape != self._inputs.shape:
             self._ordinary(inputs, targets)
             return
         if self._graph is None and self._done < _WARM_UP:
             self._done += 1
-            self._ordinary(inputs, targets)
+            if self._done == _WARM_UP:
+                self._checked(inputs, targets)
+            else:
+                self._ordinary(inputs, targets)
             return
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
@@ -321,6 +329,20 @@ class GraphedStep:
                 f"cuda_graph: this network or loss cannot be recorded ({error}); train with cuda_graph=False"
             ) from error
         return graph
+
+    def _checked(self, inputs: Tensor, targets: Tensor) -> None:
+        """Take an ordinary step, and find out whether it can be recorded."""
+        mode, state = torch.cuda.get_sync_debug_mode(), torch.get_rng_state()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            self._ordinary(inputs, targets)
+        except RuntimeError:
+            torch.cuda.set_sync_debug_mode(mode)
+            self._ordinary_only = True
+            self._ordinary(inputs, targets)
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+        self._ordinary_only |= not torch.equal(state, torch.get_rng_state())
 
     def _ordinary(self, inputs: Tensor, targets: Tensor) -> None:
         """Take an ordinary step on the stream of the recording, so that gradients always belong to that stream."""
