@@ -38,11 +38,11 @@ PUBLISHED = ("published-20", "published-56", "published-32", "published-44")
 MAIN = ("network", "fit", "scores", "ensemble")
 WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST, MAIN),
-    (SECOND, MAIN),
-    (FIRST, ("without-elastic",)),
     (FIRST, ("few",)),
-    (FIRST[:1], ("sub-ensemble", "depth")),
+    (FIRST, ("without-elastic",)),
     (PUBLISHED, MAIN),
+    (SECOND, MAIN),
+    (FIRST[:1], ("sub-ensemble", "depth")),
     (FIRST[1:], ("depth", "sub-ensemble")),
     (FIRST, ("more-views", "second", "confidnet")),
 )

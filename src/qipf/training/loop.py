@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -332,16 +333,13 @@ class GraphedStep:
 
     def _checked(self, inputs: Tensor, targets: Tensor) -> None:
         """Take an ordinary step, and find out whether it can be recorded."""
-        mode, state = torch.cuda.get_sync_debug_mode(), torch.get_rng_state()
-        torch.cuda.set_sync_debug_mode("error")
+        state = torch.get_rng_state()
         try:
-            self._ordinary(inputs, targets)
+            with _syncs_refused():
+                self._ordinary(inputs, targets)
         except RuntimeError:
-            torch.cuda.set_sync_debug_mode(mode)
             self._ordinary_only = True
             self._ordinary(inputs, targets)
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
         self._ordinary_only |= not torch.equal(state, torch.get_rng_state())
 
     def _ordinary(self, inputs: Tensor, targets: Tensor) -> None:
@@ -350,6 +348,18 @@ class GraphedStep:
         with torch.cuda.stream(self._stream):
             self._step(inputs, targets)
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+
+@contextlib.contextmanager
+def _syncs_refused() -> Iterator[None]:
+    """Raise RuntimeError where a step waits for the GPU."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(action="ignore"):  # PyTorch calls this mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
 
 
 class _Tally:
@@ -404,7 +414,7 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
         group["lr"] = rate
 
 
-@contextmanager
+@contextlib.contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Seed the global generators, which dropout uses, and restore them afterwards.
 
