@@ -217,8 +217,14 @@ def _bend(images: Tensor, amplitude: Tensor, random: Tensor) -> Tensor:
     grids = random.split([2 * nodes**2 for nodes in ELASTIC_NODES], dim=1)
     for nodes, grid in zip(ELASTIC_NODES, grids, strict=True):
         coarse = grid.reshape(count, 2, nodes, nodes) / nodes
-        field += functional.interpolate(coarse, size=(height, width), mode="bicubic", align_corners=True)
+        field += _smooth(nodes, height, images) @ coarse @ _smooth(nodes, width, images).T
     still = torch.eye(2, 3, dtype=images.dtype, device=images.device)[None]
     grid = functional.affine_grid(still, [1, 1, height, width], align_corners=False)
     grid = grid + (amplitude * field).permute(0, 2, 3, 1)
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def _smooth(nodes: int, size: int, like: Tensor) -> Tensor:
+    """Return the matrix (size, nodes) of bicubic interpolation, which is faster than `interpolate` for many images."""
+    unit = torch.eye(nodes, dtype=like.dtype, device=like.device)[None, None]
+    return functional.interpolate(unit, size=(size, nodes), mode="bicubic", align_corners=True)[0, 0]
