@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 WAITING = 2**22
-"""The maximum number of bytes buffered on the model's device: a few large copies are faster than many small ones."""
+"""The maximum number of bytes buffered on the model's device, because few large copies are faster than many small."""
 MOST_WAITING = 256
 """The maximum number of buffered batches, which limits the overhead of small batches."""
 LOOK = 8
@@ -56,7 +56,7 @@ class Start(NamedTuple):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
-        """Return a context manager that provides a function to run passes, including passes over views."""
+        """Return a context manager that provides a function for running passes, including passes over views."""
         views = {key: view for key, view in read.items() if isinstance(view, View)}
         plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
         with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
@@ -94,14 +94,12 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
-    """Return the readings, keyed by "features" and "layer:..."; without features if no layer computes the logits.
+    """Return what to record, keyed by "features" and "layer:..."; omit "features" if no layer computes the logits.
 
     Args:
         start: The model and the data.
-        features: The name of a module or tensor; None for the input of the layer that computes the logits; False for no
-            features.
-        layers: Names of additional layers, or other readings of a scorer, which are views or copies of the second half
-            of a model.
+        features: See `collect`.
+        layers: Names of additional layers, views, or other readings that a scorer requests.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -131,7 +129,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
-    """Yield the parts of all batches; delete each part before requesting the next one, to save memory."""
+    """Yield the parts of all batches; delete each part before requesting the next, to save memory."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
@@ -154,14 +152,12 @@ def collect(
 ) -> Outputs:
     """Run a trained model once over data and return its logits, features and labels, one row per prediction.
 
-    The model is left unchanged, even after an error or an interrupt: modes, hooks, buffers and the random states of
-    Python, NumPy and torch are restored. If the model ends in a softmax or sigmoid, the input of that layer is
-    returned as logits.
+    The model is left unchanged, even after an error: modes, hooks, buffers and random states are restored. If the model
+    ends in a softmax or sigmoid, the input of that layer is returned as logits.
 
-    For tasks with one prediction per input, features are averaged to (N, D): feature maps over space, tokens over the
-    sequence. Inputs are cast to the floating-point type of the model, and half-precision outputs are stored as float32.
-    NaN values are kept; scorers report the rows that contain them. If a named module is called several times, its last
-    call is recorded. Compiled models run uncompiled while features are recorded.
+    For tasks with one prediction per input, features are averaged over space or over the sequence to (N, D). Inputs are
+    cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is called several
+    times, its last call is recorded. Compiled models run uncompiled while features are recorded.
 
     The results are torch tensors for torch modules, and for tokens and pixels of any model; otherwise, they are NumPy
     arrays.
@@ -170,15 +166,14 @@ def collect(
         model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
             `.onnx` file, or `qipf.OnnxModel`), a scikit-learn, XGBoost or LightGBM estimator, or a function of arrays,
             such as a JAX function or a Keras model.
-        data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches
-            in any of these forms. A tuple of two arrays contains inputs and labels; a list of two arrays contains two
-            batches of inputs. Pass several inputs as a tuple or a dict: ((a, b), labels), or ((a, b), None) without
-            labels. The keys of a dict are argument names of `forward`; a single input may also have a common name such
-            as "image".
+        data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches.
+            A tuple of two arrays contains inputs and labels; a list of two arrays contains two batches of inputs. Pass
+            several inputs as ((a, b), labels), as ((a, b), None) without labels, or as a dict whose keys are argument
+            names of `forward`. A single input in a dict may also have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
             `qipf.tasks.Pixels(tile=512)`; None to infer the task from the output and the labels.
-        features: The name of the module or tensor whose output is recorded as features; None for the input of the layer
-            that computes the logits, if there is one; False for no features.
+        features: The name of the module or tensor to record as features; None for the input of the layer that computes
+            the logits, if there is one; False for no features.
         layers: Names of additional modules or tensors to record in `Outputs.layers`.
         most: The maximum number of tokens or pixels, drawn at random; None to keep all tokens, or
             `qipf.tasks.Pixels.per_image` pixels per image.
@@ -187,7 +182,7 @@ def collect(
         store: The device of the results; None for the model's device.
         batch_size: The number of inputs per batch, unless the data comes in batches; None for 8 texts (tokens), 4
             images (pixels) or 500 inputs (all other tasks).
-        progress: Show a progress bar with the remaining time.
+        progress: Show a progress bar.
 
     Returns:
         The outputs, in the order of the data.
@@ -207,7 +202,7 @@ def collect_from(
     start: Start, features: str | bool | None, layers: str | Iterable[str] = (), *, most: int | None = None,
     seed: int = 0, store: Any = "cpu", progress: bool = True,
 ) -> Outputs:  # fmt: skip
-    """Return the result of `collect` for an open model and its data; see `collect` for the arguments."""
+    """Return the result of `collect` for an open model and its data."""
     check_whole("most", 1 if most is None else most, 1)
     task, rows = start.task, start.source.rows
     if isinstance(task, Pixels) and most is not None and rows:
@@ -222,7 +217,7 @@ def gather(
 ) -> tuple[Outputs, list[int]]:
     """Return the rows that a task samples from parts, and the index of each input in the user's data.
 
-    For `store`, `rows` and `half`, see the arguments of `Columns`.
+    `store`, `rows` and `half` are arguments of `Columns`.
     """
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
@@ -262,9 +257,9 @@ def collect_augmented(
         own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
         memory: The maximum size of the rows in bytes. If the data needs more, arrays and datasets are sampled at
-            random, and loaders are truncated. Data of unknown length may need twice this memory while it is read.
+            random, and loaders are truncated.
         seed: The seed of the sample and of the perturbations.
-        trial: The test of views, which is run on some of the inputs if they are images.
+        trial: A test of views, to be run on some of the images.
         progress: Show a progress bar.
 
     Returns:
@@ -272,7 +267,7 @@ def collect_augmented(
         `positions` is the copy, with 0 for the unperturbed input.
 
     Raises:
-        Problem: Data or labels are missing, or the inputs cannot be perturbed.
+        Problem: Labels are missing, or the inputs cannot be perturbed.
     """
     import torch
 
@@ -353,8 +348,7 @@ class Columns:
 
     Args:
         store: The device of torch tensors; None to leave them on their own devices.
-        inputs: The number of inputs, if known. Buffers are then allocated once if all inputs have the same number of
-            rows.
+        inputs: The number of inputs, if known, to allocate each buffer once.
         half: Store floating-point values as bfloat16 tensors.
     """
 
@@ -365,7 +359,7 @@ class Columns:
         self._bytes = self._seen = 0
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
-        """Append the rows of a batch or of a part of it; the first input of the batch has index `first`."""
+        """Append the rows of a batch or of a part of it, in which the first input has index `first`."""
         found = {name: self._moved(values) for name, values in rows.arrays().items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
@@ -446,7 +440,7 @@ def place(store: Any, values: Array) -> Any:
     """Return the device on which `values` are stored: `store`, or their own device if `store` is None.
 
     Raises:
-        Problem: The device does not exist, or `values` is not a torch tensor and `store` is not the CPU.
+        Problem: `store` does not exist, or is not the CPU although the values are NumPy arrays.
     """
     if store is None:
         return compat.device(values)
