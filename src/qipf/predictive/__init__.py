@@ -22,7 +22,7 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
     "svi-ll": {"start": "trunk", "batch_size": 10_000, "scale_kl": False, **_KERAS_ADAM},
 }
 """Settings of the authors' public code that differ from the paper, keyed by method name. The defaults of SVI and SVI-LL
-are the settings of Wen et al. 2018."""
+follow Wen et al. 2018."""
 
 __all__ = [
     "AUTHORS_SETTINGS",

@@ -96,9 +96,8 @@ class MCDropout(Predictive):
 class MCDropoutLastLayer(MCDropout):
     """One dropout layer before one of the last two dense layers; the network's own dropout stays disabled.
 
-    In the paper (appendix F.2) and in the original method (Riquelme et al. 2018), the dropout layer precedes the last
-    dense layer; earlier layers are then computed once for all passes. In the authors' code, it precedes the
-    second-to-last dense layer.
+    If it precedes the last dense layer, as in the paper (appendix F.2) and in Riquelme et al. 2018, earlier layers are
+    computed once for all passes.
     """
 
     name: ClassVar[str] = "mc-dropout-ll"
@@ -118,7 +117,7 @@ class MCDropoutLastLayer(MCDropout):
             passes: The number of passes.
             before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting; it falls back
                 to the last dense layer if there is only one, or if the second-to-last reads the raw input. "last" is
-                the setting of the original method.
+                the setting of the paper.
             training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
                 without the dropout layer.
         """

@@ -81,12 +81,12 @@ def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own:
 class Masks(torch.overrides.TorchFunctionMode):
     """Enable every dropout of a forward pass, with masks that depend on a seed.
 
-    This includes modules, functions and attention dropout in `torch.nn.MultiheadAttention`. Modules that call
-    `scaled_dot_product_attention` themselves stay unchanged, because they reveal their rate only during training.
+    This includes modules, functions and attention dropout in `torch.nn.MultiheadAttention`, but not modules that call
+    `scaled_dot_product_attention` themselves, which reveal their rate only during training. Other layers stay in their
+    current mode.
 
-    All examples share the mask of each dropout, so that a pass is one randomly drawn network and outputs do not depend
-    on the rest of the batch. For each input, the distribution over passes is the same as with separate masks. Other
-    layers stay in their current mode.
+    All examples share the mask of each dropout, so that a pass is one randomly drawn network. For each input, the
+    distribution over passes is the same as with separate masks.
     """
 
     def __init__(self, seed: int, shapes: Sequence[torch.Size], *, rate: float | None, own: bool = True) -> None:

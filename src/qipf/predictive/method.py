@@ -105,7 +105,7 @@ class Predictive(ABC):
             x: The inputs, with first axis N.
             n: The number of passes; by default the method's `passes`.
             seed: The seed of the passes.
-            batch_size: The number of inputs per forward pass; does not affect the result.
+            batch_size: The number of inputs per forward pass.
             base_classes: The classes (N,) that the base network predicts, for the statistics of the base class.
             memory: The maximum number of bytes for the running sums and the features of last-layer methods.
             progress: Show a progress bar.

@@ -32,11 +32,10 @@ class Step:
     """One event of a forward pass.
 
     Attributes:
-        kind: The event. "attention dropout" belongs to `torch.nn.MultiheadAttention`, "unknown dropout" to an attention
-            module that reveals its rate only during training.
-        name: The name of the module; empty for dropout, which may be a function.
-        reduced: For a convolution, True if its input is smaller than the output of the previous convolution, because
-            pooling ended a convolutional block.
+        kind: The event; "unknown dropout" is attention dropout whose rate is revealed only during training.
+        name: The name of the module; empty for "dropout", which may be a function.
+        reduced: True for a convolution after pooling, whose input is smaller than the output of the previous
+            convolution.
     """
 
     kind: Kind
@@ -179,7 +178,7 @@ def attend(args: tuple[Any, ...], kwargs: dict[str, Any], drop: Callable[[Tensor
 
 
 def own_rate(module: nn.Module) -> bool:
-    """Return True if a module has a positive float or `Dropout` rate whose name contains "drop"."""
+    """Return True if an attribute or submodule whose name contains "drop" has a positive rate."""
     parts = {**vars(module), **dict(module.named_children())}
     rates = [getattr(part, "p", part) for name, part in parts.items() if "drop" in name.lower()]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
@@ -200,7 +199,7 @@ class _Found(Exception):
 
 
 def trunk_of(network: nn.Module, head: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """Return the network up to the input of `head`, or None if applying `head` does not restore the output."""
+    """Return the network up to the input of `head`, or None if head(trunk(x)) is not the network's output."""
 
     def stop(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         raise _Found(inputs[0])

@@ -29,12 +29,11 @@ class SVI(Predictive):
 
         -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q.
 
-    The weight decay of `qipf.training.train` does not apply to random weights. Classes have a categorical likelihood;
-    regression uses N(f(x), noise^2). One pass draws one set of weights from q for all inputs. For each input, this has
-    the same distribution as Flipout, at half the cost.
+    Weight decay does not apply to random weights. Classes have a categorical likelihood; regression uses
+    N(f(x), noise^2). Each pass draws one set of weights from q for all inputs.
 
-    The defaults are the settings of Wen et al. 2018. The authors of the QIPF paper use full batches, do not divide the
-    KL term by N, and make only the dense layers random (`qipf.predictive.AUTHORS_SETTINGS`). Their score is
+    The defaults follow Wen et al. 2018. The authors of the QIPF paper use full batches, do not divide the KL term by N,
+    and make only the dense layers random (`qipf.predictive.AUTHORS_SETTINGS`). Their score is
     `Summary.minus_max_logit_of_one_pass`.
     """
 
@@ -199,10 +198,9 @@ class Flipout(nn.Module):
     """A layer whose weights follow independent Gaussians N(weight, std^2); the bias is not random.
 
     During training, y = f(x; weight) + r * f(s * x; std * eps), with one eps ~ N(0, 1) for the batch and random signs s
-    (of the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4). The perturbations
-    of different examples are uncorrelated.
+    (of the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4).
 
-    During prediction, the weights are the means; or `weight + std * noise` if `noise` is set. If `generator` is set,
+    During prediction, the weights are the means, or `weight + std * noise` if `noise` is set. If `generator` is set,
     the training formula is used with its random numbers.
     """
 

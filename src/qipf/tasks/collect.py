@@ -51,12 +51,12 @@ class Start(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The model and the task, to be saved in a file."""
+        """The model and the task, to be saved."""
         return {**self.runner.facts(), "task": self.task.noted()}
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
-        """Return a context manager that provides a function for running passes, including passes over views."""
+        """Provide a function that runs passes, including passes over views, inside a `with` block."""
         views = {key: view for key, view in read.items() if isinstance(view, View)}
         plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
         with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
@@ -96,10 +96,7 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
     """Return what to record, keyed by "features" and "layer:..."; omit "features" if no layer computes the logits.
 
-    Args:
-        start: The model and the data.
-        features: See `collect`.
-        layers: Names of additional layers, views, or other readings that a scorer requests.
+    `layers` may also contain views and other readings that a scorer requests.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -159,8 +156,8 @@ def collect(
     cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is called several
     times, its last call is recorded. Compiled models run uncompiled while features are recorded.
 
-    The results are torch tensors for torch modules, and for tokens and pixels of any model; otherwise, they are NumPy
-    arrays.
+    The results, in the order of the data, are torch tensors for torch modules, and for tokens and pixels of any model;
+    otherwise, they are NumPy arrays.
 
     Args:
         model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
@@ -171,10 +168,10 @@ def collect(
             several inputs as ((a, b), labels), as ((a, b), None) without labels, or as a dict whose keys are argument
             names of `forward`. A single input in a dict may also have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
-            `qipf.tasks.Pixels(tile=512)`; None to infer the task from the output and the labels.
-        features: The name of the module or tensor to record as features; None for the input of the layer that computes
-            the logits, if there is one; False for no features.
-        layers: Names of additional modules or tensors to record in `Outputs.layers`.
+            `qipf.tasks.Pixels(tile=512)`; None to infer it from the output and the labels.
+        features: The module or tensor to record as features; None for the input of the layer that computes the logits,
+            if there is one; False for no features.
+        layers: Additional modules or tensors to record in `Outputs.layers`.
         most: The maximum number of tokens or pixels, drawn at random; None to keep all tokens, or
             `qipf.tasks.Pixels.per_image` pixels per image.
         seed: The seed of the random sample.
@@ -183,9 +180,6 @@ def collect(
         batch_size: The number of inputs per batch, unless the data comes in batches; None for 8 texts (tokens), 4
             images (pixels) or 500 inputs (all other tasks).
         progress: Show a progress bar.
-
-    Returns:
-        The outputs, in the order of the data.
 
     Raises:
         Problem: The model, the data, a name or a label is invalid.
@@ -215,10 +209,7 @@ def collect_from(
 def gather(
     task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
-    """Return the rows that a task samples from parts, and the index of each input in the user's data.
-
-    `store`, `rows` and `half` are arguments of `Columns`.
-    """
+    """Return the rows that a task samples from parts, and the index of each input in the user's data."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
     with closing(found):  # so that an error here restores the model immediately
@@ -249,11 +240,14 @@ def collect_augmented(
 ) -> Outputs:
     """Return the rows of all inputs and their perturbed copies.
 
+    For classes, the rows are in bfloat16 on the model's device, `groups` is the input of each row, and `positions` is
+    the copy, with 0 for the unperturbed input.
+
     Args:
         start: The model and labelled data.
         spec: The features of the head, stored as a layer of the outputs for classes and as `features` for other tasks.
         draws: The number of perturbed copies per input.
-        perturb: Use the built-in perturbations of `qipf.tasks.perturb`.
+        perturb: Use the built-in perturbations.
         own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
         memory: The maximum size of the rows in bytes. If the data needs more, arrays and datasets are sampled at
@@ -261,10 +255,6 @@ def collect_augmented(
         seed: The seed of the sample and of the perturbations.
         trial: A test of views, to be run on some of the images.
         progress: Show a progress bar.
-
-    Returns:
-        The outputs. For classes, they are in bfloat16 on the model's device, `groups` is the input of each row, and
-        `positions` is the copy, with 0 for the unperturbed input.
 
     Raises:
         Problem: Labels are missing, or the inputs cannot be perturbed.
@@ -288,7 +278,7 @@ def collect_augmented(
         sizes: list[int] = []
 
         def every() -> Generator[Part]:
-            for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
+            for batch in track(runner.batches(source), "running the model", total=source.count, show=progress):
                 if batch.labels is None:
                     raise Problem(
                         "data", f"batch {batch.number} has no labels, but the probe needs them",
@@ -437,11 +427,7 @@ class _Rows:
 
 
 def place(store: Any, values: Array) -> Any:
-    """Return the device on which `values` are stored: `store`, or their own device if `store` is None.
-
-    Raises:
-        Problem: `store` does not exist, or is not the CPU although the values are NumPy arrays.
-    """
+    """Return the device on which `values` are stored: `store`, or their own device if `store` is None."""
     if store is None:
         return compat.device(values)
     if not compat.is_torch_array(values):

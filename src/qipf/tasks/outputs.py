@@ -48,8 +48,8 @@ class Outputs:
     """Logits, features and labels of M predictions, as arrays of any supported library.
 
     A single column contains the logits of a binary model (which predicts `logit > 0`) if the labels are integers,
-    booleans, or all 0.0 or 1.0. Otherwise, it contains the predictions of a regression. Floating-point labels (M, k)
-    indicate a regression with k outputs. Probabilities passed as logits trigger a warning.
+    booleans, or all 0.0 or 1.0. Otherwise, it contains the predictions of a regression. Probabilities passed as logits
+    trigger a warning.
 
     Attributes:
         logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for a regression, the predictions;
@@ -226,7 +226,7 @@ class Scored:
         uncertainty: The uncertainties; higher means less certain, and NaN marks masked tokens.
         predicted: The predictions: classes, 0 or 1, tokens, or numbers.
         labels: The true classes or targets, or None.
-        counted: A mask that is False for padding and for predictions with an ignored label.
+        counted: A mask that is False for padding and for ignored labels.
         numbers: The index of each input in the user's data.
         outputs: The scored outputs; None for tokens and pixels.
     """
@@ -299,13 +299,8 @@ def predicted_classes(logits: Array) -> Array:
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
     """Raise Problem for the first label that is not a class of a model with this number of logits.
 
-    Unless `task` is "classes", floating-point labels with one column per logit are accepted as regression targets.
-
-    Args:
-        labels: (N,) or (N, columns).
-        columns: The number of columns of the logits.
-        numbers: The index of each row in the user's data; None to count from 0.
-        task: "numbers" for targets, "classes" for classes, "" for either.
+    Unless `task` is "classes", floating-point labels with one column per logit are accepted as regression targets. The
+    message gives the row in `numbers`, the indices in the user's data.
     """
     xp = namespace(labels)
     if not xp.isdtype(labels.dtype, ("bool", "integral", "real floating")):
@@ -344,8 +339,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
 def check_targets(labels: Array) -> None:
     """Raise Problem if floating-point labels could be classes, in which case the user must pass the task.
 
-    Labels could be classes if they are all -1 or 1, if at least ten rows have only two values, or if every row of
-    several columns sums to 1.
+    Labels are ambiguous if all are -1 or 1, if at least ten rows have only two values, or if every row of several
+    columns sums to 1.
     """
     if 0 in labels.shape or is_traced(labels):
         return
@@ -362,7 +357,7 @@ def check_targets(labels: Array) -> None:
 
 
 def as_classes(labels: Array, columns: int) -> Array:
-    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; others unchanged."""
+    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; else unchanged."""
     xp = namespace(labels)
     floating = columns == 1 and len(labels.shape) == 1 and xp.isdtype(labels.dtype, "real floating")
     return xp.astype(labels, xp.int64) if floating and zeros_and_ones(labels) else labels
@@ -378,7 +373,7 @@ def zeros_and_ones(labels: Array) -> bool:
 def look_like_probabilities(logits: Array, binary: bool) -> bool:
     """Return True if the first rows are non-negative and sum to 1, or if a single column lies in [0, 1].
 
-    A single column is checked only if it belongs to a `binary` classifier and has at least ten rows.
+    A single column must belong to a `binary` classifier and have at least ten rows.
     """
     rows, columns = logits.shape
     if is_traced(logits) or rows == 0 or (columns == 1 and (not binary or rows < SURE)):

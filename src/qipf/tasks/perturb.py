@@ -56,10 +56,10 @@ class Perturber:
     """Perturb batches of inputs.
 
     Args:
-        generator: The random generator; inputs are moved to its device and back.
+        generator: The random generator; inputs are perturbed on its device.
         own: User-defined functions, which receive the inputs as tensors.
         builtin: Use the built-in perturbations.
-        in_place: "pixels" or "tokens" if each has its own label and must keep its position; otherwise empty.
+        in_place: "pixels" or "tokens" if each must keep its position; otherwise empty.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Perturber:
     def ways(self, inputs: Any, draws: int) -> list[Perturb | None]:
         """Return one entry per perturbed copy: a user function, or None for the built-in perturbations.
 
-        There are `draws` built-in copies and half that number per function; without built-in perturbations, the
-        functions share `draws` copies. The list is empty if the inputs cannot be perturbed.
+        There are `draws` built-in copies and half that number per function, or `draws` copies if there are only
+        functions. The list is empty if the inputs cannot be perturbed.
         """
         if self._builtin and self._forms(self._tensors(inputs)):
             return [None] * draws + max(1, draws // 2) * list(self._own)
@@ -192,9 +192,9 @@ def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
 def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
     """Perturb each signal (N, c, t) with noise, rescaling, time warping or a dropped segment.
 
-    Noise has at most the standard deviation of its channel. Rescaling multiplies each channel by a factor between 0.5
-    and 1.5. Time warping moves samples by about a tenth of the length or less. A dropped segment covers at most half of
-    the signal and is set to the mean of its channel.
+    Noise has at most the standard deviation of its channel. Each channel is rescaled by a factor between 0.5 and 1.5.
+    Time warping moves samples by about a tenth of the length or less. A dropped segment covers at most half of the
+    signal and is set to the mean of its channel.
     """
     (count, channels, length), device = signals.shape, signals.device
     kinds = torch.randint(4, (count, 1, 1), generator=generator, device=device)

@@ -68,7 +68,7 @@ def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator:
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         kinds: `(N,)`, indices into `PERTURBATIONS`; -1 leaves an image unchanged.
-        intensities: `(N,)`, in the unit of each perturbation; 0 leaves an image unchanged.
+        intensities: `(N,)`, in the unit of each perturbation.
         generator: The random generator, on the device of the images.
     """
     if kinds.shape != (len(images),) or intensities.shape != (len(images),):
@@ -90,13 +90,7 @@ def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator:
 def draw_perturbations(
     count: int, generator: torch.Generator, names: Sequence[str] = tuple(PERTURBATIONS)
 ) -> tuple[Tensor, Tensor]:
-    """Draw uniform random kinds and intensities, both `(count,)`, for `perturb_batch`.
-
-    Args:
-        count: The number of images.
-        generator: The random generator; the results are on its device.
-        names: The kinds to draw from.
-    """
+    """Draw `count` random kinds from `names`, and `count` random intensities, on the device of the generator."""
     device = generator.device
     known = list(PERTURBATIONS)
     numbers = torch.tensor([known.index(name) for name in names], device=device)
@@ -124,11 +118,9 @@ def check_images(images: Tensor) -> None:
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Blur each image with its own Gaussian, truncated at four standard deviations; edge pixels are repeated.
+    """Blur each image with a Gaussian truncated at four standard deviations; edge pixels are repeated.
 
-    Args:
-        images: `(N, c, h, w)`, floating point.
-        sigma: `(N,)` or `(1,)`, the standard deviation in pixels.
+    `sigma` contains the standard deviations in pixels, `(N,)` or `(1,)`.
     """
     rows, columns = (_blur_matrix(size, sigma).to(images.dtype) for size in images.shape[-2:])
     return rows[:, None] @ images @ columns[:, None].mT

@@ -38,14 +38,14 @@ class Tile(NamedTuple):
 
     Attributes:
         seen: The rows and columns that the network reads.
-        core: The rows and columns whose logits are kept. The cores of an image's tiles do not overlap.
+        core: The rows and columns whose logits are kept; the cores cover the image without overlap.
     """
 
     seen: tuple[slice, slice]
     core: tuple[slice, slice]
 
     def inside(self, values: Array) -> Array:
-        """Return the logits (N, C, h, w) of the core."""
+        """Crop the logits (N, C, h, w) of a tile to its core."""
         (down, across), (rows, columns) = self.seen, self.core
         return values[
             :, :, rows.start - down.start : rows.stop - down.start,
@@ -60,11 +60,11 @@ class Pixels(Task):
     Args:
         ignore: The label or labels of pixels to ignore; None to ignore -100, and also 255 if it is not a class.
         per_image: The maximum number of labelled pixels sampled from each image to fit a scorer.
-        tile: The maximum height and width of the images in a pass. Larger images are cut into tiles of this size, so
-            that only scores and classes of the whole image are kept in memory. None to pass whole images.
-        overlap: The number of pixels to discard at the edges of a tile. Tiles have the same scores as the whole image
-            if `overlap` is at least half of the receptive field, and if `tile` and `overlap` are multiples of the
-            factor by which the network reduces the resolution. A warning reports differences on a sample tile.
+        tile: The maximum height and width of the images in a pass. Larger images are cut into tiles of this size to
+            save memory. None to pass whole images.
+        overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap` is
+            at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which the
+            network reduces the resolution. One tile is checked, and any difference triggers a warning.
     """
 
     name: ClassVar[str] = "pixels"
@@ -208,7 +208,7 @@ class Pixels(Task):
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
         """Return one row per image, with the mean and the largest score of its labelled pixels.
 
-        If no pixel of an image is labelled, all its pixels are used.
+        If no pixel is labelled, all pixels of the image are used.
         """
         del scorer
         known, doubt = to_numpy(scored.counted), to_numpy(scored.uncertainty)
@@ -321,8 +321,7 @@ def _are_masks(labels: Tensor) -> bool:
 def cut(height: int, width: int, tile: int, overlap: int) -> Iterator[Tile]:
     """Yield the tiles of an image, row by row; the whole image if it fits in one tile.
 
-    Each pixel of the core of a tile is at least `overlap` pixels away from every edge of the tile, except edges of the
-    image.
+    The core of a tile is at least `overlap` pixels away from the edges of the tile, except at edges of the image.
     """
     for rows, columns in product(_line(height, tile, overlap), _line(width, tile, overlap)):
         yield Tile((rows[0], columns[0]), (rows[1], columns[1]))
@@ -348,11 +347,7 @@ def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
 
 
 def find_images(batch: Batch) -> Array:
-    """Return the only input of a batch that contains images (N, c, H, W).
-
-    Raises:
-        Problem: There is no such input, or more than one.
-    """
+    """Return the only input of a batch that contains images; raise Problem unless there is exactly one."""
     found = [one for one in (*batch.args, *batch.kwargs.values()) if is_image(one)]
     if len(found) != 1:
         raise Problem(

@@ -31,9 +31,9 @@ class Part(NamedTuple):
     Attributes:
         batch: The batch.
         logits: The logits, in the shape that the task expects.
-        features: The recorded features, by key.
-        tile: For pixels, the `Tile` of the logits.
-        chosen: For tokens, the `Chosen` tokens.
+        features: The recorded features.
+        tile: The `Tile` of the logits, for pixels.
+        chosen: The `Chosen` tokens, for tokens.
     """
 
     batch: Batch
@@ -85,7 +85,7 @@ class Task(ABC):
         name: The name used in files, plans and arguments.
         noun: The word for one prediction.
         independent: True if predictions are independent, as statistical guarantees require.
-        judged_by: "errors" if scores are evaluated by how well they detect errors, "intervals" for a regression.
+        judged_by: "errors" if scores are evaluated by error detection, "intervals" for a regression.
         batch_size: The default number of inputs per batch.
         raw: Read the output itself instead of the input of a final softmax or sigmoid.
         dimensions: The number of dimensions of the output.
@@ -110,7 +110,7 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the checked labels of a batch, or None if it has no labels; `output` is the shape of the logits.
+        """Return the checked labels of a batch, or None without labels; `output` is the shape of the logits.
 
         Raises:
             Problem: A label is invalid; the message gives the row in the user's data.
@@ -150,7 +150,7 @@ class Task(ABC):
         return logits
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return a mask that is False for padding and for predictions with an ignored label."""
+        """Return a mask that is False for padding and for ignored labels."""
         del labels
         return np.ones(part.logits.shape[0], dtype=bool)
 
@@ -205,7 +205,7 @@ class Task(ABC):
         return columns
 
     def noted(self) -> dict[str, Any]:
-        """Return the name and the options, to be saved in a file."""
+        """Return the name and the options, to be saved."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
 

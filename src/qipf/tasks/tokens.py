@@ -86,7 +86,7 @@ class Tokens(Task):
         """Return the task with `shift` set to True if it is None and the labels are the token ids.
 
         Raises:
-            Problem: The labels are not the token ids, or match the ids of the next positions at least as well.
+            Problem: The labels are not the token ids.
         """
         given = batch.labels
         if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
@@ -229,8 +229,7 @@ class Tokens(Task):
     def question(self, outputs: Outputs) -> Outputs:
         """Return binary outputs for the correctness of each predicted token.
 
-        The logit is the log odds of the predicted token, and the label is 1 if it is correct. The features are the
-        hidden state and five summary statistics of the logits.
+        The logit is the log odds of the predicted token; the features are the hidden state and five summary statistics.
         """
         import torch
 

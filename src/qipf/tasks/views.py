@@ -19,7 +19,7 @@ from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
 
 FAR = "far"
-"""A view that is tested but not scored; if it is kept, images are moved by several pixels while a twin is trained."""
+"""A view that is tested but not scored; if it is kept, training images of a twin are moved by several pixels."""
 MOVES = {
     "mirror": (True, 0, 0),
     "right": (False, 0, 1),
@@ -43,7 +43,7 @@ class View(NamedTuple):
 
     Attributes:
         name: The name of the view.
-        layer: The layer, which the pass over the original inputs must also read; None for the logits.
+        layer: The layer, which the original pass must also read; None for the logits.
     """
 
     name: str
@@ -85,11 +85,7 @@ def moved(images: Array, name: str) -> Array:
 
 
 def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
-    """Return a function that runs one pass and also reads `views`, keyed by feature.
-
-    Raises:
-        Problem: The task does not support views.
-    """
+    """Return a function that runs one pass and also reads `views`, keyed by feature."""
     if not views:
         return run
     if task.name != "classes":
@@ -110,13 +106,7 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
 
 
 class ViewTrial:
-    """Find the views that do not reduce accuracy, using a sample of the data.
-
-    Args:
-        task: The task.
-        rows: The total number of inputs, if known.
-        seed: The seed of the sample.
-    """
+    """Find the views that do not reduce accuracy, using a sample of the data."""
 
     def __init__(self, task: Task, rows: int | None, seed: int) -> None:
         self._task, self._random = task, np.random.default_rng(seed)

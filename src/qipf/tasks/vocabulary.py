@@ -16,13 +16,9 @@ BLOCK = 2**20
 
 
 def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
-    """Reduce rows of logits to summary statistics, block by block to save memory.
+    """Reduce `rows` of the logits (R, V) to summary statistics, block by block to save memory.
 
-    Args:
-        logits: (R, V), of any floating-point type.
-        rows: (M,), the rows to reduce.
-        labels: (M,), the token that each row should predict, or None.
-        top: The number of largest logits to keep.
+    `labels` contains the token that each row should predict, or is None; `top` is the number of largest logits to keep.
     """
     kernel = _kernel() if logits.is_cuda and logits.element_size() <= 4 and top == 2 < logits.shape[1] else None
     if kernel is not None:
@@ -81,7 +77,7 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of every row in descending order, and their columns, as `torch.topk` does.
 
-    On a CPU, this is many times faster, because only the segments of a row with the largest maxima are searched.
+    On a CPU, this is many times faster, because it searches only the segments with the largest maxima.
     """
     width = logits.shape[1]
     count = min(count, width)

@@ -24,7 +24,7 @@ def reduce_rows(logits: Tensor, rows: Tensor, labels: Tensor | None) -> tuple[Te
     Args:
         logits: (R, V) on a GPU, float32 or narrower, with at least two columns.
         rows: (M,), the rows to reduce.
-        labels: (M,), the token that each row should predict, from 0 to V - 1, or None.
+        labels: (M,), tokens from 0 to V - 1, or None.
     """
     if logits.stride(1) != 1:
         logits = logits.contiguous()
