@@ -26,7 +26,7 @@ def _environment(folder: Path) -> Any:
 
 
 def render(template: str, folder: Path = TEMPLATES, **values: Any) -> str:
-    """Render a template with escaped values.
+    """Render a template; values are escaped unless the template marks them safe.
 
     A page needs `title`, and accepts `refresh` (seconds until the browser reloads the page) and `style` (additional
     CSS).

@@ -32,8 +32,8 @@ def overlay(
         image: (c, H, W), (H, W, c) or (H, W), with 1 or 3 channels: uint8, or floating-point values in [0, 1]. Other
             ranges are rescaled.
         uncertainty: (H, W), as returned by `score` for one image.
-        low: The uncertainty up to which a pixel stays grey; by default, the median. Pass `low` and `high` to compare
-            images.
+        low: The uncertainty up to which a pixel stays grey; by default, the median. Pass the same `low` and
+            `high` to compare images.
         high: The uncertainty from which a pixel has the full colour; by default, the maximum.
         strength: The opacity of the colour at `high`, from 0 to 1.
 
@@ -147,7 +147,7 @@ def draw_overlays(
 
 
 def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Resize an image (c, H, W) to one or three channels of the given shape by taking the nearest pixels."""
+    """Resize an image (c, H, W) by taking the nearest pixels; average its channels unless there are one or three."""
     if len(image) not in (1, 3):
         image = image.mean(axis=0, keepdims=True)
     down, across = (np.arange(size) * full // size for size, full in zip(shape, image.shape[1:], strict=True))

@@ -23,7 +23,7 @@ def page(
     Args:
         monitor: The monitor.
         title: The title of the page.
-        refresh: Seconds until the browser reloads the page, or 0.
+        refresh: Seconds until the browser reloads the page; 0 to disable reloading.
         images: Captions and data URLs of the least sure inputs.
     """
     status = monitor.status()

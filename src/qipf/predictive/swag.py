@@ -205,9 +205,8 @@ def sgd_decay(options: Mapping[str, Any], sgd_rate: float) -> float:
     """Translate the weight decay of a recipe into the L2 factor of SGD with momentum at `sgd_rate`.
 
     AdamW at the rate r(t) shrinks weights by the fraction r(t) * decay per step; SGD with momentum shrinks them by
-    sgd_rate * L2 / (1 - momentum). The returned factor matches the two on average over AdamW's schedule. For example, a
-    peak rate of 5e-3 and a decay of 0.02 become 5e-4 at an SGD rate of 0.01, the factor of Maddox et al. 2019. The
-    factor of an SGD recipe is returned unchanged.
+    sgd_rate * L2 / (1 - momentum). The returned factor matches the two on average over AdamW's schedule. The factor of
+    an SGD recipe is returned unchanged.
     """
     decay = options.get("weight_decay", 0.0)
     if options.get("optimizer", "adam") == "sgd":

@@ -154,7 +154,7 @@ def collect(
 
     For tasks with one prediction per input, features are averaged over space or over the sequence to (N, D). Inputs are
     cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is called several
-    times, its last call is recorded. Compiled models run uncompiled while features are recorded.
+    times, its last call is recorded.
 
     The results, in the order of the data, are torch tensors for torch modules, and for tokens and pixels of any model;
     otherwise, they are NumPy arrays.
@@ -169,9 +169,9 @@ def collect(
             names of `forward`. A single input in a dict may also have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
             `qipf.tasks.Pixels(tile=512)`; None to infer it from the output and the labels.
-        features: The module or tensor to record as features; None for the input of the layer that computes the logits,
-            if there is one; False for no features.
-        layers: Additional modules or tensors to record in `Outputs.layers`.
+        features: The name of the module or tensor to record as features; None for the input of the layer that computes
+            the logits, if there is one; False for no features.
+        layers: Names of additional modules or tensors to record in `Outputs.layers`.
         most: The maximum number of tokens or pixels, drawn at random; None to keep all tokens, or
             `qipf.tasks.Pixels.per_image` pixels per image.
         seed: The seed of the random sample.
@@ -250,8 +250,7 @@ def collect_augmented(
         perturb: Use the built-in perturbations.
         own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
-        memory: The maximum size of the rows in bytes. If the data needs more, arrays and datasets are sampled at
-            random, and loaders are truncated.
+        memory: The maximum size of the rows in bytes. If the data needs more, it is sampled; loaders are truncated.
         seed: The seed of the sample and of the perturbations.
         trial: A test of views, to be run on some of the images.
         progress: Show a progress bar.

@@ -299,8 +299,8 @@ def predicted_classes(logits: Array) -> Array:
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
     """Raise Problem for the first label that is not a class of a model with this number of logits.
 
-    Unless `task` is "classes", floating-point labels with one column per logit are accepted as regression targets. The
-    message gives the row in `numbers`, the indices in the user's data.
+    Unless `task` is "classes", floating-point labels with one column per logit are accepted as regression targets.
+    `numbers` contains the index of each row in the user's data, for the message.
     """
     xp = namespace(labels)
     if not xp.isdtype(labels.dtype, ("bool", "integral", "real floating")):

@@ -62,9 +62,9 @@ class Pixels(Task):
         per_image: The maximum number of labelled pixels sampled from each image to fit a scorer.
         tile: The maximum height and width of the images in a pass. Larger images are cut into tiles of this size to
             save memory. None to pass whole images.
-        overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap` is
-            at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which the
-            network reduces the resolution. One tile is checked, and any difference triggers a warning.
+        overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap`
+            is at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which
+            the network reduces the resolution. A test of one tile reports differences as a warning.
     """
 
     name: ClassVar[str] = "pixels"
