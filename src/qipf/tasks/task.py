@@ -210,7 +210,7 @@ class Task(ABC):
 
 
 FORMS = (
-    "supported: integer labels (N,) for outputs (N, C), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W), "
+    "supported integer labels: (N,) for outputs (N, C), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W), "
     "(N, L) for (N, L)"
 )
 """The supported labels and outputs, for error messages."""
