@@ -1,4 +1,4 @@
-"""Self-contained HTML pages and pictures: templates, charts and overlays."""
+"""Self-contained HTML pages, charts and pictures of uncertain pixels."""
 
 from qipf.pages.overlays import overlay, save_png
 

@@ -1,4 +1,4 @@
-"""Draw SVG charts in the colours of the page: axes, lines, bars, markers and legends."""
+"""Draw SVG charts with axes, lines, bars, markers and legends in the colours of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Range = tuple[float, float]
 
 
 class Style(NamedTuple):
-    """The style of a line: a colour of the page, dashes, a width, and a marker for single points and legends."""
+    """The style of a line: a colour of the page, dashes, a width, and a marker."""
 
     colour: str
     dashes: str = ""
@@ -27,15 +27,7 @@ class Style(NamedTuple):
 
 @dataclass
 class Chart:
-    """A chart with linear axes.
-
-    Args:
-        width: The width of the drawing in pixels.
-        height: The height of the drawing in pixels.
-        margins: The left, right, top and bottom margins in pixels.
-        x: The range of the horizontal axis.
-        y: The range of the vertical axis.
-    """
+    """A chart with linear axes; sizes and margins (left, right, top, bottom) are in pixels."""
 
     width: float
     height: float
@@ -122,7 +114,7 @@ def legend(styles: Iterable[tuple[str, Style]]) -> str:
 
 
 def axis(values: Sequence[float], least: float = 0.0, most: float = math.inf) -> tuple[Range, list[float]]:
-    """Return the range of an axis with a margin around the values, and round numbers for the ticks."""
+    """Return the range of an axis, with a margin around the values, and round tick values."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low < 1e-9 * max(abs(high), 1e-300):
         low, high = low - 0.1 * (abs(low) or 1), high + 0.1 * (abs(high) or 1)

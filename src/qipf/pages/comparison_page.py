@@ -23,7 +23,7 @@ def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Se
     Args:
         found: The comparison of scores or of intervals.
         head: The column names of the tables.
-        cells: The rows of each table, keyed by the name of the set; the original data has the name "".
+        cells: The rows of each table, keyed by the name of the dataset, which is "" for the original data.
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [

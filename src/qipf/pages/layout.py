@@ -1,4 +1,4 @@
-"""Render self-contained pages from templates, without scripts or external files, for light and dark themes."""
+"""Render self-contained pages without scripts or external files, in light and dark themes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,8 @@ def _environment(folder: Path) -> Any:
 def render(template: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Render a template; values are escaped unless the template marks them safe.
 
-    Args:
-        template: The file name of the template.
-        folder: The folder of the template.
-        values: The values of the template. A page needs `title`, and accepts `refresh` (seconds until the browser
-            reloads the page) and `style` (additional CSS).
+    A page needs `title`, and accepts `refresh` (seconds until the browser reloads the page) and `style` (additional
+    CSS).
     """
     return _environment(folder).get_template(template).render(**values)
 
@@ -43,17 +40,12 @@ def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = ""
 
 
 def embedded(pixels: np.ndarray, longest: int) -> str:
-    """Return a picture as the data URL of a PNG image; requires Pillow.
-
-    Args:
-        pixels: (h, w, 3) or (h, w), uint8.
-        longest: The maximum number of pixels per side; larger pictures are reduced.
-    """
+    """Return the result of `png` as a data URL."""
     return "data:image/png;base64," + base64.b64encode(png(pixels, longest)).decode()
 
 
 def png(pixels: np.ndarray, longest: int) -> bytes:
-    """Return a picture as a PNG file, reduced to at most `longest` pixels per side; requires Pillow."""
+    """Return a picture, (h, w, 3) or (h, w) in uint8, as a PNG file of at most `longest` pixels per side."""
     picture = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels))
     picture.thumbnail((longest, longest))
     file = io.BytesIO()

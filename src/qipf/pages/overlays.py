@@ -1,4 +1,4 @@
-"""Draw grey images with their uncertain pixels in colour."""
+"""Draw grey images with their uncertain pixels in orange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOUR = (214, 69, 0)
 LONGEST = 256
 """The maximum number of pixels per side of a picture; larger pictures are reduced."""
 SHOWN = (0.0, 0.5, 1.0)
-"""Ranks of the displayed images: the surest, the median and the least sure image."""
+"""The ranks of the displayed images: the surest, the median and the least sure image."""
 STYLE = (TEMPLATES / "overlays.css").read_text()
 
 
@@ -29,12 +29,12 @@ def overlay(
     """Return the image in grey with uncertain pixels in orange, as uint8 of shape (H, W, 3).
 
     Args:
-        image: (c, H, W), (H, W, c) or (H, W), with 1 or 3 channels. Bytes and numbers in [0, 1] are used as they are;
-            the range of other numbers is mapped to black and white.
+        image: (c, H, W), (H, W, c) or (H, W), with 1 or 3 channels: uint8, or floating-point values in [0, 1]. Other
+            ranges are rescaled.
         uncertainty: (H, W), as returned by `score` for one image.
-        low: The uncertainty up to which a pixel stays grey; by default, the median of the finite values.
-        high: The uncertainty from which a pixel has the full colour; by default, the largest finite value. Pass `low`
-            and `high` to compare images.
+        low: The uncertainty up to which a pixel stays grey; by default, the median. Pass the same `low` and
+            `high` to compare images.
+        high: The uncertainty from which a pixel has the full colour; by default, the maximum.
         strength: The opacity of the colour at `high`, from 0 to 1.
 
     Raises:
@@ -89,9 +89,9 @@ class Overlay:
 
     Attributes:
         name: The name of the image.
-        wrong: The image with wrong pixels in colour.
-        doubt: The image with uncertain pixels in colour.
-        share: The share of labelled pixels that are wrong.
+        wrong: The image with wrong pixels in orange.
+        doubt: The image with uncertain pixels in orange.
+        share: The fraction of labelled pixels that are wrong.
     """
 
     name: str
@@ -101,12 +101,9 @@ class Overlay:
 
 
 def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Choose the images at the ranks `SHOWN` of the mean score, and return their indices.
+    """Return the indices of the images at the ranks `SHOWN` of the mean score.
 
-    Args:
-        scores: One score per pixel.
-        groups: The index of the image of each pixel.
-        count: The number of images; images without scored pixels are not chosen.
+    `groups` contains the index of the image of each scored pixel, and `count` is the number of images.
     """
     means = summarise(scores, groups, count)
     order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
@@ -115,7 +112,7 @@ def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndar
 
 
 def colour_scale(maps: Iterable[Array]) -> tuple[float, float]:
-    """Return the median uncertainty, up to which pixels stay grey, and the maximum, which has the full colour."""
+    """Return the median and the maximum uncertainty, for `low` and `high` of `overlay`."""
     every = np.concatenate([to_numpy(one).ravel() for one in maps]).astype(np.float64)
     every = every[np.isfinite(every)]
     return (float(np.median(every)), float(every.max())) if every.size else (0.0, 1.0)
@@ -125,11 +122,11 @@ def draw_overlays(
     images: Iterable[Array], uncertainty: Array, wrong: Array, labelled: Array, names: Sequence[str],
     scale: tuple[float, float],
 ) -> list[Overlay]:  # fmt: skip
-    """Draw the overlays of N images; requires Pillow.
+    """Draw the overlays of N images.
 
     Args:
         images: Inputs of the model, (c, H, W); channels are averaged unless there are one or three.
-        uncertainty: (N, h, w); images are reduced to (h, w) by taking the nearest pixels.
+        uncertainty: (N, h, w); images are resized to (h, w).
         wrong: (N, h, w), True for wrong predictions.
         labelled: (N, h, w), True for pixels with a label.
         names: One name per image.
@@ -150,7 +147,7 @@ def draw_overlays(
 
 
 def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Resize an image (c, H, W) to `shape` by taking the nearest pixels, with one or three channels."""
+    """Resize an image (c, H, W) by taking the nearest pixels; average its channels unless there are one or three."""
     if len(image) not in (1, 3):
         image = image.mean(axis=0, keepdims=True)
     down, across = (np.arange(size) * full // size for size, full in zip(shape, image.shape[1:], strict=True))
@@ -158,5 +155,5 @@ def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
-    """Return overlays, keyed by the title of the set of images, as HTML."""
+    """Return overlays, keyed by the title of their set of images, as HTML."""
     return render("overlays.html.j2", shown=shown, score=score)

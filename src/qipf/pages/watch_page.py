@@ -21,9 +21,9 @@ def page(
     """Return the page as HTML.
 
     Args:
-        monitor: The monitor to show.
+        monitor: The monitor.
         title: The title of the page.
-        refresh: Seconds until the browser reloads the page; 0 disables reloading.
+        refresh: Seconds until the browser reloads the page; 0 to disable reloading.
         images: Captions and data URLs of the least sure inputs.
     """
     status = monitor.status()
@@ -39,7 +39,7 @@ def page(
 
 
 def percent(value: float | None) -> str:
-    """Format a fraction as a percentage; a dash if it is None or NaN."""
+    """Format a fraction as a percentage, or as a dash if it is None or NaN."""
     return "–" if value is None or math.isnan(value) else f"{value:.1%}"
 
 
@@ -60,7 +60,7 @@ def _tiles(status: Status) -> list[tuple[str, str, str]]:
 
 
 def _accuracy(windows: np.ndarray, status: Status) -> str:
-    """Draw the estimated accuracy over time, or over predictions if times are unknown; empty without predictions."""
+    """Draw the estimated accuracy over time, or over predictions if times are unknown; "" without predictions."""
     if not len(windows):
         return ""
     rows, sums, times = windows[:, 0], windows[:, 1], windows[:, 4]

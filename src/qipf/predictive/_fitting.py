@@ -1,4 +1,4 @@
-"""Build and train the networks of the methods, and draw random numbers that depend only on a seed."""
+"""Build and train the networks of the methods, and draw random numbers from seeds."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from qipf.training import seeded, train
 if TYPE_CHECKING:
     from qipf.training.loop import Split
 
-EPOCHS = 20  # by default
+EPOCHS = 20  # the default
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """Derive a 63-bit seed from `seed` and a path; different paths yield independent seeds on any machine."""
+    """Derive a 63-bit seed from `seed` and a path; different paths yield independent seeds."""
     text = repr((int(seed), *path)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
 def normal(shape: torch.Size | tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    """Draw standard normal float32 numbers from a separate generator."""
+    """Draw standard normal float32 numbers from a seed."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
 def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
-    """Return a network to train: a copy of the given network, or a new network with weights drawn from `seed`."""
+    """Return a copy of the given network, or a new network with weights drawn from `seed`."""
     if isinstance(model_or_factory, nn.Module):
         net = copy.deepcopy(model_or_factory).to(device)
         if not any(parameter.requires_grad for parameter in net.parameters()):

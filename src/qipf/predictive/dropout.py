@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 class MCDropout(Predictive):
     """Dropout after each convolutional block and before each dense layer, enabled during prediction.
 
-    p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass (see
-    `masks.Masks`). The layers are inserted into a copy of any network (see `masks.places`). Dropout that the network
-    already has is also enabled: modules, functions and the attention weights of `torch.nn.MultiheadAttention`. In
-    modules that call `scaled_dot_product_attention` themselves, attention dropout stays disabled, with a warning.
-    Batch-norm and all other layers run in evaluation mode.
+    p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass. The layers
+    are inserted into a copy of the network. Dropout that the network already has is also enabled: modules, functions
+    and the attention weights of `torch.nn.MultiheadAttention`. In modules that call `scaled_dot_product_attention`
+    themselves, attention dropout stays disabled, with a warning. All other layers run in evaluation mode.
     """
 
     name: ClassVar[str] = "mc-dropout"
@@ -36,10 +35,10 @@ class MCDropout(Predictive):
 
         Args:
             rate: The dropout rate; the paper uses 0.1 for LeNet and 0.2 for VGG-3.
-            passes: Number of passes.
+            passes: The number of passes.
             own_rates: Keep the rates of the network's own dropout instead of `rate`.
-            training: Settings of `qipf.training.train`, used if `fit` is given a factory: the network is then
-                trained with the dropout layers.
+            training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is then trained
+                with the dropout layers.
         """
         check_probability("rate", rate)
         check_whole("passes", passes, 1)
@@ -95,11 +94,10 @@ class MCDropout(Predictive):
 
 
 class MCDropoutLastLayer(MCDropout):
-    """One dropout layer, before one of the last two dense layers; the network's own dropout stays disabled.
+    """One dropout layer before one of the last two dense layers; the network's own dropout stays disabled.
 
-    In the paper (appendix F.2) and in the original method (Riquelme et al. 2018), the dropout layer precedes the last
-    dense layer; all earlier layers are then computed once for all passes. In the authors' code, it follows the first
-    dense layer of LeNet, that is, it precedes the second-to-last dense layer.
+    If it precedes the last dense layer, as in the paper (appendix F.2) and in Riquelme et al. 2018, earlier layers are
+    computed once for all passes.
     """
 
     name: ClassVar[str] = "mc-dropout-ll"
@@ -116,10 +114,10 @@ class MCDropoutLastLayer(MCDropout):
 
         Args:
             rate: The dropout rate; the paper uses 0.2 for every network.
-            passes: Number of passes.
+            passes: The number of passes.
             before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting; it falls back
                 to the last dense layer if there is only one, or if the second-to-last reads the raw input. "last" is
-                the setting of the original method.
+                the setting of the paper.
             training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
                 without the dropout layer.
         """

@@ -1,4 +1,4 @@
-"""Deep ensemble: networks trained from different initialisations (Lakshminarayanan et al. 2017; appendix F.3)."""
+"""Deep ensembles of networks trained from different initialisations (Lakshminarayanan et al. 2017; appendix F.3)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Snapshots(Predictive):
-    """Base class for methods whose pass k is network k of `_kept`, regardless of the seed of `sample`."""
+    """Base class for methods whose pass k is a stored network k, regardless of the seed."""
 
     stored_as: ClassVar[str]
-    """The name of the networks in the state and in messages."""
+    """The word for the networks in the state and in messages."""
     _kept: list[dict[str, Tensor]]
 
     def _passes(self, n: int | None) -> int:
@@ -61,7 +61,7 @@ class DeepEnsemble(Snapshots):
         """Set up the method.
 
         Args:
-            members: Number of networks, and of passes.
+            members: The number of networks, and of passes.
             training: Settings of `qipf.training.train`. The member's index is appended to the checkpoint name.
         """
         check_whole("members", members, 1)
@@ -86,6 +86,6 @@ class DeepEnsemble(Snapshots):
 
 
 def snapshot(network: nn.Module) -> dict[str, Tensor]:
-    """Copy all parameters and buffers by name; a tensor with several names (tied weights) is copied once."""
+    """Copy all parameters and buffers, keyed by name; a tensor with several names is copied once."""
     tensors = [*network.named_parameters(), *network.named_buffers()]
     return {name: tensor.detach().clone() for name, tensor in tensors}

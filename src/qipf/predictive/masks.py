@@ -28,9 +28,8 @@ class Place(NamedTuple):
 def places(steps: list[Step]) -> list[Place]:
     """Return the positions after each convolutional block and before each dense layer (appendix F.2).
 
-    A block ends with pooling that shrinks the image before the next convolution, or with a user-defined module
-    that has two or more convolutions (a residual block). The raw input is never dropped, and no dropout is added next
-    to the network's own.
+    A block ends with pooling before the next convolution, or with a user-defined module that has two or more
+    convolutions (a residual block). The raw input is never dropped, and no dropout is added next to the network's own.
     """
     found: list[Place] = []
     seen_layer, own_dropout, ended = False, False, ""
@@ -51,7 +50,7 @@ def places(steps: list[Step]) -> list[Place]:
 
 @contextmanager
 def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Apply `drop` at the given positions inside the `with` block; the network is unchanged afterwards."""
+    """Apply `drop` at the given positions inside the `with` block; the network is then restored."""
 
     def on_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (drop(inputs[0]), *inputs[1:])
@@ -72,7 +71,7 @@ def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor]
 
 
 def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own: bool) -> list[torch.Size]:
-    """List the shapes of the tensors dropped when the first example of `x` runs through the network."""
+    """List the shapes of the tensors dropped in a forward pass over the first example of `x`."""
     mode = Masks(0, [], rate=0.0, own=own)
     with untouched(network, eager=True), mode, inserted(network, where, lambda values: mode.drop(values, 0.0)):
         network(x[:1].to(device_of(network)))
@@ -82,12 +81,12 @@ def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own:
 class Masks(torch.overrides.TorchFunctionMode):
     """Enable every dropout of a forward pass, with masks that depend on a seed.
 
-    Dropout may be a module, a function, or attention dropout in `torch.nn.MultiheadAttention`. Modules that call
-    `scaled_dot_product_attention` themselves reveal their rate only during training, and stay unchanged.
+    This includes modules, functions and attention dropout in `torch.nn.MultiheadAttention`, but not modules that call
+    `scaled_dot_product_attention` themselves, which reveal their rate only during training. Other layers stay in their
+    current mode.
 
-    The i-th dropout of a pass has one mask, which all examples share: a pass is one randomly drawn network, and its
-    output for an input does not depend on the rest of the batch. For each input, the passes have the same distribution
-    as with separate masks per input. Batch-norm and all other layers stay in their current mode.
+    All examples share the mask of each dropout, so that a pass is one randomly drawn network. For each input, the
+    distribution over passes is the same as with separate masks.
     """
 
     def __init__(self, seed: int, shapes: Sequence[torch.Size], *, rate: float | None, own: bool = True) -> None:
@@ -142,5 +141,5 @@ class Masks(torch.overrides.TorchFunctionMode):
         drawn = one[:2] + (1,) * (len(one) - 2) if channels else one
         generator = torch.Generator().manual_seed(derive(self._seed, number))
         mask = (torch.rand(drawn, generator=generator) >= rate).to(values.device)
-        # several rows of one example (attention heads, patches) are adjacent: repeat them as a block
+        # the rows of one example (attention heads, patches) are adjacent: repeat them as a block
         return mask.repeat([1 if own == 1 else all_ // own for all_, own in zip(shape, drawn, strict=True)])

@@ -1,4 +1,4 @@
-"""The interface of methods that use several passes, and their streamed evaluation."""
+"""The interface of methods that use several passes, and the statistics of their passes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.training import device_of
 from qipf.training.loop import Split, SplitLike, as_split
 
 Network = Callable[[Tensor], Tensor]
-"""One sampled network: inputs -> outputs."""
+"""One sampled network, a function from inputs to outputs."""
 
 ModelOrFactory = nn.Module | Callable[[], nn.Module]
 
@@ -28,7 +28,7 @@ class Predictive(ABC):
     """A method that samples several predictions per input.
 
     A subclass implements `_fit` and `_network`, and sets `passes`, the default number of passes. `_state` and
-    `_load_state` save and restore what was learned in addition to the weights of the network.
+    `_load_state` save and restore fitted values other than the weights of the network.
     """
 
     name: ClassVar[str]
@@ -38,7 +38,7 @@ class Predictive(ABC):
     _classes: bool = True
     _example: Tensor
     _trunk: Callable[[Tensor], Tensor] | None = None
-    """The part of the network that all passes share, if any; `_network` then starts from its outputs."""
+    """The part of the network that all passes share, if any; `_network` then reads its outputs."""
 
     def fit(
         self,
@@ -49,14 +49,14 @@ class Predictive(ABC):
         device: str | torch.device | None = None,
         progress: bool = True,
     ) -> Self:
-        """Fit the method to `data`. The given network and the global random generators are not changed.
+        """Fit the method to `data`; the given network and the global random generators are not changed.
 
         Args:
             model_or_factory: A network, or a function without arguments that builds a new one.
-            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.training.loop.as_split`).
-                Integer targets are classes; floating-point targets are regression targets.
+            data: Training inputs and targets: a Split, a pair or a TensorDataset. Integer targets are classes;
+                floating-point targets are regression targets.
             seed: The random seed of the fit.
-            device: The device to train on; by default the device of the network or, for a factory, of the data.
+            device: The training device; by default the device of the network or, for a factory, of the data.
             progress: Show a progress bar.
         """
         self._net = None  # a failed fit must not leave a partly replaced network
@@ -80,8 +80,7 @@ class Predictive(ABC):
     def sample(self, x: Tensor, n: int | None = None, *, seed: int = 0, batch_size: int = 500) -> Tensor:
         """Return sampled class probabilities (n, N, C), or sampled outputs for regression.
 
-        The same seed gives the same numbers, up to rounding, for every batch size and on every device. `summarise`
-        needs less memory.
+        Up to rounding, the numbers do not depend on the batch size or the device. `summarise` needs less memory.
         """
         net, n = self._ready(), self._passes(n)
         with torch.no_grad():
@@ -100,18 +99,15 @@ class Predictive(ABC):
         memory: int = 256 * 2**20,
         progress: bool = True,
     ) -> Summary:
-        """Compute the statistics of `Summary` over n passes, with one pass in memory at a time.
-
-        They equal the statistics of `sample(x, n)`, whose array is never stored: in addition to the result and the
-        network's activations for `batch_size` inputs, at most `memory` bytes are used for any number of passes.
+        """Compute the statistics of `Summary` over n passes without storing all passes.
 
         Args:
-            x: Inputs, first axis N.
-            n: Number of passes; by default the method's `passes`.
-            seed: Seed of the passes.
-            batch_size: Inputs per forward pass; does not affect the result.
+            x: The inputs, with first axis N.
+            n: The number of passes; by default the method's `passes`.
+            seed: The seed of the passes.
+            batch_size: The number of inputs per forward pass.
             base_classes: The classes (N,) that the base network predicts, for the statistics of the base class.
-            memory: Limit in bytes for the running sums and the features of last-layer methods.
+            memory: The maximum number of bytes for the running sums and the features of last-layer methods.
             progress: Show a progress bar.
         """
         net, n = self._ready(), self._passes(n)
@@ -145,7 +141,7 @@ class Predictive(ABC):
         return whole._replace(minus_max_logit_of_one_pass=logit)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the fitted state as CPU tensors that share no memory, ready for safetensors."""
+        """Return the fitted state as CPU tensors that share no memory, as safetensors requires."""
         self._ready()
         state = {"example": self._example, "classes": torch.tensor(self._classes), **self._state()}
         return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
@@ -158,13 +154,13 @@ class Predictive(ABC):
         *,
         device: str | torch.device | None = None,
     ) -> Self:
-        """Restore the fitted state in a method built with the same settings.
+        """Restore the fitted state in a method with the same settings.
 
         Args:
-            model_or_factory: A network of the same architecture or a factory for it; its weights do not matter.
+            model_or_factory: A network of the same architecture, with any weights, or a factory for it.
             state: The result of `state()`.
-            data: The training data, for methods that need it again (SWAG with batch-norm).
-            device: The device to predict on; by default the device of the network, or the CPU for a factory.
+            data: The training data, which SWAG needs for networks with batch-norm.
+            device: The device for prediction; by default the device of the network, or the CPU for a factory.
         """
         self._net = None
         if missing := {"example", "classes"} - set(state):
@@ -186,7 +182,7 @@ class Predictive(ABC):
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
-        """Fit, and return the method's own network, which `_network` uses."""
+        """Fit the method and return its own network, which `_network` uses."""
 
     @abstractmethod
     def _network(self, k: int, seed: int) -> Network:
@@ -249,7 +245,7 @@ class Predictive(ABC):
         """Return the number of inputs that fit in `memory` bytes."""
         source = self._source(net, self._example[:1], 1)
         outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
-        # float64: two running moments, their temporaries and the pass itself; then the features of a last-layer method
+        # two running moments, their temporaries and the pass itself, all float64; then features of a last-layer method
         row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk is not None else 0)
         if memory < row:
             raise ValueError(f"memory: expected at least {row} bytes, the size of one input, got {memory}")
@@ -257,7 +253,7 @@ class Predictive(ABC):
 
 
 def batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """Yield (index of the first input, inputs on `device`); an empty batch if there are no inputs."""
+    """Yield (index of the first input, inputs on `device`), or one empty batch if there are no inputs."""
     check_whole("batch_size", batch_size, 1)
     for start in range(0, max(len(x), 1), batch_size):
         yield start, x[start : start + batch_size].to(device)

@@ -13,23 +13,23 @@ from qipf.scores.coordinates import contrast
 class Summary(NamedTuple):
     """Statistics of N inputs over the passes.
 
-    p_k are the class probabilities of pass k, m is their mean, c_mean = argmax m, and c_base is the class predicted by
-    the base network, whose errors are to be detected. All but the first three statistics are higher for less certain
+    Let p_k be the class probabilities of pass k, m their mean, c_mean = argmax m, and c_base the class predicted by the
+    base network, whose errors are to be detected. All but the first three statistics are higher for less certain
     predictions.
 
     Attributes:
         mean: Mean probabilities (N, C); mean outputs for regression.
-        std: Standard deviation of every probability or output over the passes (N, C), with the number of passes as the
+        std: Standard deviation of each probability or output over the passes (N, C), with the number of passes as the
             divisor, as in the authors' code.
-        predicted: The most probable class of the mean (N,). This and all following statistics are None for regression.
+        predicted: The class c_mean, (N,). This and all following statistics are None for regression.
         std_of_mean_class: std_k p_k(c_mean), (N,); used by the authors' code for ensembles.
         std_of_base_class: std_k p_k(c_base), (N,); used by the paper (appendix F). None without base classes.
         entropy_of_mean: -sum_c m_c log m_c, (N,); Lakshminarayanan et al. 2017, Maddox et al. 2019.
-        contrast_of_base_class: log(1 - m(c_base)) - log m(c_base), (N,); recommended for ensembles. None without
-            base classes.
+        contrast_of_base_class: log(1 - m(c_base)) - log m(c_base), (N,); recommended for ensembles. None without base
+            classes.
         mutual_information: The entropy of m minus the mean entropy of the p_k, (N,); Houlsby et al. 2011.
-        minus_max_logit_of_one_pass: -max_c f_c(x; w) with one draw of w per input, (N,); used by the authors' code
-            for SVI and SVI-LL. None for other methods.
+        minus_max_logit_of_one_pass: -max_c f_c(x; w) with one draw of w per input, (N,); used by the authors' code for
+            SVI and SVI-LL. None for other methods.
     """
 
     mean: Tensor
@@ -66,25 +66,25 @@ class Moments:
 
     @property
     def variance(self) -> Tensor:
-        """The mean squared deviation."""
+        """The variance, with the number of tensors as the divisor."""
         return self._squares / self.count
 
 
 class Sums(Moments):
-    """Moments of the passes, and their mean entropy."""
+    """Running mean, variance and mean entropy of the passes."""
 
     def __init__(self, *, classes: bool) -> None:
         super().__init__()
         self._classes, self._entropy = classes, torch.zeros(())
 
     def add(self, values: Tensor) -> None:
-        """Add a pass of shape (N, C), in float64 if the device supports it."""
+        """Add a pass of shape (N, C)."""
         super().add(values)
         if self._classes:
             self._entropy = self._entropy.to(values) + entropy(values)
 
     def summary(self, base_classes: Tensor | None, device: torch.device) -> Summary:
-        """Return the statistics of the passes added so far, in float32 on `device`."""
+        """Return the statistics of the passes so far, in float32 on `device`."""
         mean, std = self.mean, self.variance.sqrt()
 
         def out(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The layers of a network in execution order, its trunk, and its attention dropout."""
+"""The layers of a network in execution order, the network up to its head, and its attention dropout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.training import device_of
 ATTENTION: Any = functional.multi_head_attention_forward
 """The function that `torch.nn.MultiheadAttention` calls."""
 FUSED: Any = functional.scaled_dot_product_attention
-"""The function that user-defined modules call; outside training, they pass a rate of 0."""
+"""The function that user-defined attention modules call, with a rate of 0 outside training."""
 
 _SIGNATURE = inspect.signature(ATTENTION)
 _EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
@@ -32,11 +32,10 @@ class Step:
     """One event of a forward pass.
 
     Attributes:
-        kind: The event. "attention dropout" belongs to `torch.nn.MultiheadAttention`, "unknown dropout" to
-            a module that calls fused attention itself, which reveals its rate only during training.
-        name: The name of the module (empty for dropout, which may be a function).
-        reduced: For a convolution, True if its input is smaller than the output of the previous convolution, which
-            means that pooling ended a convolutional block.
+        kind: The event; "unknown dropout" is attention dropout whose rate is revealed only during training.
+        name: The name of the module; empty for "dropout", which may be a function.
+        reduced: True for a convolution after pooling, whose input is smaller than the output of the previous
+            convolution.
     """
 
     kind: Kind
@@ -45,7 +44,7 @@ class Step:
 
 
 def trace(network: nn.Module, example: Tensor) -> list[Step]:
-    """Run `network` once on `example` and list its convolutions, dense layers, block ends and dropouts in order."""
+    """Run `network` on `example` and list its convolutions, dense layers, block ends and dropouts in order."""
     recorder = _Recorder(network)
     try:
         with untouched(network, eager=True), recorder:
@@ -179,7 +178,7 @@ def attend(args: tuple[Any, ...], kwargs: dict[str, Any], drop: Callable[[Tensor
 
 
 def own_rate(module: nn.Module) -> bool:
-    """Return True if a module seems to have a dropout rate: a number or `Dropout` whose name contains "drop"."""
+    """Return True if an attribute or submodule whose name contains "drop" has a positive rate."""
     parts = {**vars(module), **dict(module.named_children())}
     rates = [getattr(part, "p", part) for name, part in parts.items() if "drop" in name.lower()]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)

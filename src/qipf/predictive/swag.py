@@ -38,12 +38,12 @@ class SGDIterates(Snapshots):
         """Set up the method.
 
         Args:
-            iterates: Number of iterates, and of passes.
-            every: Number of steps between two iterates; one epoch by default.
+            iterates: The number of iterates, and of passes.
+            every: The number of steps between two iterates; one epoch by default.
             sgd_rate: The constant learning rate of SGD.
-            training: The training recipe, as settings of `qipf.training.train`. SGD uses its
-                batch size, augmentation, loss and weight decay (translated by `sgd_decay`); if `fit` is
-                given a factory, the network is first trained with this recipe.
+            training: The training recipe, as settings of `qipf.training.train`. SGD uses its batch size, augmentation,
+                loss and weight decay (translated by `sgd_decay`). If `fit` is given a factory, the network is first
+                trained with this recipe.
         """
         check_whole("iterates", iterates, 2)
         check_whole("every", 1 if every is None else every, 1)
@@ -84,15 +84,14 @@ class SGDIterates(Snapshots):
 class SWAG(SGDIterates):
     """Weights drawn from a Gaussian with the mean and covariance of the SGD iterates.
 
-    With iterates w_1..w_T, their mean m and variances v (mean of squares minus square of mean), and D the deviations
-    w_i - m of the last K iterates, one per row,
+    Let w_1, ..., w_T be the iterates, m their mean, v their variances (with divisor T), and D the deviations w_i - m of
+    the last K iterates, one per row. The weights of one pass are
 
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
-    so that the covariance is scale (diag v + D^T D / (K - 1)): with scale 1/2, the variances equal those of the
-    iterates. z2 is one vector for the whole network, because the low-rank part couples the layers. Deviations are
-    relative to the final mean and not, as in the paper, to the running mean, which is biased for small T.
-    Batch-norm statistics are recomputed on the training inputs for every draw.
+    with covariance scale (diag v + D^T D / (K - 1)). With scale 1/2, the variances are those of the iterates. z2 is one
+    vector for the whole network. Deviations are relative to the final mean instead of the running mean of the paper,
+    which is biased for small T. Batch-norm statistics are recomputed on the training inputs for every draw.
     """
 
     name: ClassVar[str] = "swag"
@@ -103,10 +102,10 @@ class SWAG(SGDIterates):
         """Set up the method.
 
         Args:
-            passes: Number of passes.
-            iterates: Number of iterates used for the moments.
-            rank: Number of final iterates that form the low-rank part.
-            scale: Scale factor of the covariance.
+            passes: The number of passes.
+            iterates: The number of iterates used for the moments.
+            rank: The number of final iterates that form the low-rank part.
+            scale: The scale factor of the covariance.
             settings: Settings of `SGDIterates`.
         """
         super().__init__(iterates=iterates, **settings)
@@ -180,10 +179,9 @@ def batch_norms(net: nn.Module) -> dict[str, Any]:
 def batch_norm_statistics(
     net: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor, batch_size: int = 500
 ) -> dict[str, Tensor]:
-    """Compute the means and variances of every batch-norm layer under `weights`, averaged over batches of `inputs`.
+    """Compute the statistics of every batch-norm layer under `weights`, averaged over batches of `inputs`.
 
-    Only the batch-norm layers are in training mode, so dropout stays disabled and no random numbers are drawn. `net`
-    itself is not changed.
+    Dropout stays disabled, no random numbers are drawn, and `net` is not changed.
     """
     layers = batch_norms(net)
     before = {name: (module.training, module.momentum) for name, module in layers.items()}
@@ -206,10 +204,9 @@ def batch_norm_statistics(
 def sgd_decay(options: Mapping[str, Any], sgd_rate: float) -> float:
     """Translate the weight decay of a recipe into the L2 factor of SGD with momentum at `sgd_rate`.
 
-    AdamW at the rate r(t) shrinks weights by the fraction r(t) * decay per step, SGD with momentum by the fraction
-    sgd_rate * L2 / (1 - momentum). The returned factor matches SGD's fraction to the mean of AdamW's over its schedule:
-    a peak rate of 5e-3 and a decay of 0.02 become 5e-4 at an SGD rate of 0.01, which is the factor of Maddox et al.
-    2019. An L2 factor of 0.02 would be 40 times stronger. The factor of a recipe that itself uses SGD is unchanged.
+    AdamW at the rate r(t) shrinks weights by the fraction r(t) * decay per step; SGD with momentum shrinks them by
+    sgd_rate * L2 / (1 - momentum). The returned factor matches the two on average over AdamW's schedule. The factor of
+    an SGD recipe is returned unchanged.
     """
     decay = options.get("weight_decay", 0.0)
     if options.get("optimizer", "adam") == "sgd":

@@ -1,4 +1,4 @@
-"""Stochastic variational inference: Gaussian weights trained on the evidence lower bound (appendix F.1)."""
+"""Stochastic variational inference of Gaussian weights, trained on the evidence lower bound (appendix F.1)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ _FLIPOUT_BATCH = 500  # inputs that share one draw of noise, up to signs, in `mi
 class SVI(Predictive):
     """Mean-field Gaussian weights in every dense layer and the last convolution, trained with Flipout.
 
-    It minimises the negative evidence lower bound per example,
+    Training minimises the negative evidence lower bound per example,
 
-        -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q,
+        -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q.
 
-    with the optimiser of `qipf.training.train`, whose weight decay does not apply to random weights. Classes have a
-    categorical likelihood; regression uses N(f(x), noise^2). One pass draws one set of weights from q for all inputs:
-    for each input, this has the same distribution as Flipout, at half the cost.
+    Weight decay does not apply to random weights. Classes have a categorical likelihood; regression uses
+    N(f(x), noise^2). Each pass draws one set of weights from q for all inputs.
 
-    These are the settings of the original method (Wen et al. 2018). The authors of the QIPF paper use full batches,
-    do not divide the KL term by N, and make only the dense layers random: see `qipf.predictive.AUTHORS_SETTINGS`. Their
-    score is minus the largest logit of one Flipout pass (`Summary.minus_max_logit_of_one_pass`).
+    The defaults follow Wen et al. 2018. The authors of the QIPF paper use full batches, do not divide the KL term by N,
+    and make only the dense layers random (`qipf.predictive.AUTHORS_SETTINGS`). Their score is
+    `Summary.minus_max_logit_of_one_pass`.
     """
 
     name: ClassVar[str] = "svi"
@@ -57,11 +56,11 @@ class SVI(Predictive):
         """Set up the method.
 
         Args:
-            passes: Number of passes.
-            epochs: Number of epochs; the paper uses 100.
-            prior_std: Standard deviation of the weights' prior N(0, prior_std^2).
-            initial_std: Initial standard deviations of the weights.
-            noise: Standard deviation of regression targets.
+            passes: The number of passes.
+            epochs: The number of epochs; the paper uses 100.
+            prior_std: The standard deviation of the weights' prior N(0, prior_std^2).
+            initial_std: The initial standard deviation of the weights.
+            noise: The standard deviation of regression targets.
             start: The initial weights: "scratch" uses new weights, for which `fit` needs a factory; "base" uses the
                 weights of a trained network passed to `fit`; "trunk" does the same, but draws the means of the random
                 layers from N(0, 0.1^2). None accepts a factory or a network.
@@ -170,7 +169,7 @@ class SVILastLayer(SVI):
     """SVI with random weights in the last dense layer only (appendix F.1), trained for 50 epochs by default.
 
     The authors start from the trained network with a new last layer, train all layers in batches of 10,000, and do not
-    divide the KL term by N: see `qipf.predictive.AUTHORS_SETTINGS`.
+    divide the KL term by N (`qipf.predictive.AUTHORS_SETTINGS`).
     """
 
     name: ClassVar[str] = "svi-ll"
@@ -196,18 +195,17 @@ def _random(net: nn.Module) -> dict[str, Flipout]:
 
 
 class Flipout(nn.Module):
-    """A layer whose weights follow independent Gaussians N(weight, std^2); the bias is a plain parameter.
+    """A layer whose weights follow independent Gaussians N(weight, std^2); the bias is not random.
 
-    Training: y = f(x; weight) + r * f(s * x; std * eps), with one eps ~ N(0, 1) for the batch and random signs s (of
-    the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4). Every example sees
-    the marginal distribution of its weights, and the perturbations of different examples are uncorrelated.
+    During training, y = f(x; weight) + r * f(s * x; std * eps), with one eps ~ N(0, 1) for the batch and random signs s
+    (of the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4).
 
-    Prediction: the mean weights; or `weight + std * noise` if `noise` is set; or the training formula, with random
-    numbers from `generator`, if that is set.
+    During prediction, the weights are the means, or `weight + std * noise` if `noise` is set. If `generator` is set,
+    the training formula is used with its random numbers.
     """
 
     undecayed: ClassVar[tuple[str, ...]] = ("rho", "layer.weight")
-    """Parameters without weight decay: they are regularised by the KL term of the bound."""
+    """Parameters without weight decay, because the KL term of the bound regularises them."""
 
     def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d, initial_std: float = 0.05) -> None:
         """Use the weights of `layer` as the means; all standard deviations start at `initial_std`."""
@@ -220,26 +218,26 @@ class Flipout(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The means of the weights, for code that reads the weight of a layer."""
+        """The means of the weights."""
         return self.layer.weight
 
     @property
     def bias(self) -> Tensor | None:
-        """The deterministic bias."""
+        """The bias, which is not random."""
         return self.layer.bias
 
     @property
     def std(self) -> Tensor:
-        """Standard deviations of the weights, softplus(rho)."""
+        """The standard deviations of the weights, softplus(rho)."""
         return functional.softplus(self.rho)
 
     def kl(self, prior_std: float) -> Tensor:
-        """Return KL(q || N(0, prior_std^2)) = sum log(prior / std) + (std^2 + mean^2) / (2 prior^2) - 1/2."""
+        """Return the KL divergence of the weights from the prior N(0, prior_std^2)."""
         ratio = self.std / prior_std
         return (0.5 * (ratio**2 + (self.layer.weight / prior_std) ** 2 - 1) - ratio.log()).sum()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the output of the layer, which is random as described in the class."""
+        """Return the output of the layer."""
         if self.noise is not None:
             return self._compute(x, self.layer.weight + self.std * self.noise, self.layer.bias)
         mean = self._compute(x, self.layer.weight, self.layer.bias)

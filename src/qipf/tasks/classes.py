@@ -20,11 +20,11 @@ from qipf.tasks.task import Draw, Part, ProbeSettings, Task, squeezed
 
 @dataclass(frozen=True)
 class Classes(Task):
-    """One class per input, from logits (N, C), or from a single logit (N, 1) of a binary model.
+    """One class per input, from logits (N, C), or (N, 1) for a binary model.
 
     Args:
-        raw: Treat the output of the model as logits, even if it looks like probabilities. By default, the input of a
-            final softmax or sigmoid is read, and probabilities whose logits cannot be found raise an error.
+        raw: Treat the output as logits, even if it looks like probabilities. By default, the input of a final softmax
+            or sigmoid is read, and an error is raised if the output still looks like probabilities.
     """
 
     name: ClassVar[str] = "classes"
@@ -40,14 +40,14 @@ class Classes(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for outputs (N, C) or (N, C, 1, 1), with labels (N,) or none; a single logit needs labels."""
+        """Return True for outputs (N, C) with labels (N,), or without labels if C > 1."""
         if labels is not None and len(squeezed(labels).shape) != 1:
             return False
         several = len(output) > 1 and output[1] > 1
         return len(output) > 0 and all(size == 1 for size in output[2:]) and (several or labels is not None)
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels as integers from 0 to C - 1, or as 0 and 1 for a single logit."""
+        """Return the labels after checking that they are classes from 0 to C - 1."""
         if batch.labels is None:
             return None
         labels = as_classes(squeezed(batch.labels), output[1])
@@ -59,11 +59,11 @@ class Classes(Task):
 class Labels(Task):
     """L binary labels per input, from logits (N, L) with one sigmoid per label.
 
-    The N * L rows, ordered by input, are predictions of a binary classifier with one logit. The features of a row are
+    Each of the N * L rows, ordered by input, is a prediction of a binary classifier with one logit. Its features are
     the features of the input, a one-hot vector of the label, and the logit.
 
     Args:
-        raw: Treat the output of the model as logits, even if it looks like probabilities.
+        raw: Treat the output as logits, even if it looks like probabilities.
     """
 
     name: ClassVar[str] = "labels"
@@ -151,7 +151,7 @@ class Labels(Task):
 
 @dataclass(frozen=True)
 class Numbers(Task):
-    """k numbers per input, from outputs (N, k) and floating-point targets (N,) or (N, k), with one score per input."""
+    """A regression with outputs (N, k), floating-point targets (N,) or (N, k), and one score per input."""
 
     name: ClassVar[str] = "numbers"
     noun: ClassVar[str] = "prediction"
@@ -174,7 +174,7 @@ class Numbers(Task):
         return floating and len(labels.shape) <= 2 and width == columns and not zeros_and_ones(labels)
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the targets, (N,) or (N, k), after checking that they are finite floating-point numbers."""
+        """Return the targets after checking their shape and that they are finite floating-point numbers."""
         if batch.labels is None:
             return None
         labels = squeezed(batch.labels)
@@ -198,7 +198,7 @@ class Numbers(Task):
         return squeezed(outputs.logits)
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return the prediction, scale, interval and target of each number, in indexed columns if there are several."""
+        """Return one row per input; if there are several outputs, the names of their columns end in an index."""
         outputs = scored.outputs
         if outputs is None or not hasattr(scorer, "scales"):
             named = {"predicted": "prediction"}
@@ -223,7 +223,7 @@ class Numbers(Task):
 
 
 def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:
-    """Warn about classes without inputs, which occur if data sorted by class is truncated."""
+    """Warn about classes without inputs, for example in a truncated dataset sorted by class."""
     classes = max(2, columns)
     missing = sorted(set(range(classes)) - set(np.unique(to_numpy(labels)).astype(int).tolist()))
     if missing:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 WAITING = 2**22
-"""The maximum number of bytes buffered on the model's device: a few large copies are faster than many small ones."""
+"""The maximum number of bytes buffered on the model's device, because few large copies are faster than many small."""
 MOST_WAITING = 256
 """The maximum number of buffered batches, which limits the overhead of small batches."""
 LOOK = 8
@@ -51,12 +51,12 @@ class Start(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The model and the task, to be saved in a file."""
+        """The model and the task, to be saved."""
         return {**self.runner.facts(), "task": self.task.noted()}
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
-        """Return a context manager that provides a function to run passes, including passes over views."""
+        """Provide a function that runs passes, including passes over views, inside a `with` block."""
         views = {key: view for key, view in read.items() if isinstance(view, View)}
         plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
         with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
@@ -94,14 +94,9 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
-    """Return the readings, keyed by "features" and "layer:..."; without features if no layer computes the logits.
+    """Return what to record, keyed by "features" and "layer:..."; omit "features" if no layer computes the logits.
 
-    Args:
-        start: The model and the data.
-        features: The name of a module or tensor; None for the input of the layer that computes the logits; False for no
-            features.
-        layers: Names of additional layers, or other readings of a scorer, which are views or copies of the second half
-            of a model.
+    `layers` may also contain views and other readings that a scorer requests.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -131,7 +126,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
-    """Yield the parts of all batches; delete each part before requesting the next one, to save memory."""
+    """Yield the parts of all batches; delete each part before requesting the next, to save memory."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
@@ -154,31 +149,28 @@ def collect(
 ) -> Outputs:
     """Run a trained model once over data and return its logits, features and labels, one row per prediction.
 
-    The model is left unchanged, even after an error or an interrupt: modes, hooks, buffers and the random states of
-    Python, NumPy and torch are restored. If the model ends in a softmax or sigmoid, the input of that layer is
-    returned as logits.
+    The model is left unchanged, even after an error: modes, hooks, buffers and random states are restored. If the model
+    ends in a softmax or sigmoid, the input of that layer is returned as logits.
 
-    For tasks with one prediction per input, features are averaged to (N, D): feature maps over space, tokens over the
-    sequence. Inputs are cast to the floating-point type of the model, and half-precision outputs are stored as float32.
-    NaN values are kept; scorers report the rows that contain them. If a named module is called several times, its last
-    call is recorded. Compiled models run uncompiled while features are recorded.
+    For tasks with one prediction per input, features are averaged over space or over the sequence to (N, D). Inputs are
+    cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is called several
+    times, its last call is recorded.
 
-    The results are torch tensors for torch modules, and for tokens and pixels of any model; otherwise, they are NumPy
-    arrays.
+    The results, in the order of the data, are torch tensors for torch modules, and for tokens and pixels of any model;
+    otherwise, they are NumPy arrays.
 
     Args:
         model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
             `.onnx` file, or `qipf.OnnxModel`), a scikit-learn, XGBoost or LightGBM estimator, or a function of arrays,
             such as a JAX function or a Keras model.
-        data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches
-            in any of these forms. A tuple of two arrays contains inputs and labels; a list of two arrays contains two
-            batches of inputs. Pass several inputs as a tuple or a dict: ((a, b), labels), or ((a, b), None) without
-            labels. The keys of a dict are argument names of `forward`; a single input may also have a common name such
-            as "image".
+        data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches.
+            A tuple of two arrays contains inputs and labels; a list of two arrays contains two batches of inputs. Pass
+            several inputs as ((a, b), labels), as ((a, b), None) without labels, or as a dict whose keys are argument
+            names of `forward`. A single input in a dict may also have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
-            `qipf.tasks.Pixels(tile=512)`; None to infer the task from the output and the labels.
-        features: The name of the module or tensor whose output is recorded as features; None for the input of the layer
-            that computes the logits, if there is one; False for no features.
+            `qipf.tasks.Pixels(tile=512)`; None to infer it from the output and the labels.
+        features: The name of the module or tensor to record as features; None for the input of the layer that computes
+            the logits, if there is one; False for no features.
         layers: Names of additional modules or tensors to record in `Outputs.layers`.
         most: The maximum number of tokens or pixels, drawn at random; None to keep all tokens, or
             `qipf.tasks.Pixels.per_image` pixels per image.
@@ -187,10 +179,7 @@ def collect(
         store: The device of the results; None for the model's device.
         batch_size: The number of inputs per batch, unless the data comes in batches; None for 8 texts (tokens), 4
             images (pixels) or 500 inputs (all other tasks).
-        progress: Show a progress bar with the remaining time.
-
-    Returns:
-        The outputs, in the order of the data.
+        progress: Show a progress bar.
 
     Raises:
         Problem: The model, the data, a name or a label is invalid.
@@ -207,7 +196,7 @@ def collect_from(
     start: Start, features: str | bool | None, layers: str | Iterable[str] = (), *, most: int | None = None,
     seed: int = 0, store: Any = "cpu", progress: bool = True,
 ) -> Outputs:  # fmt: skip
-    """Return the result of `collect` for an open model and its data; see `collect` for the arguments."""
+    """Return the result of `collect` for an open model and its data."""
     check_whole("most", 1 if most is None else most, 1)
     task, rows = start.task, start.source.rows
     if isinstance(task, Pixels) and most is not None and rows:
@@ -220,10 +209,7 @@ def collect_from(
 def gather(
     task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
-    """Return the rows that a task samples from parts, and the index of each input in the user's data.
-
-    For `store`, `rows` and `half`, see the arguments of `Columns`.
-    """
+    """Return the rows that a task samples from parts, and the index of each input in the user's data."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
     with closing(found):  # so that an error here restores the model immediately
@@ -254,25 +240,23 @@ def collect_augmented(
 ) -> Outputs:
     """Return the rows of all inputs and their perturbed copies.
 
+    For classes, the rows are in bfloat16 on the model's device, `groups` is the input of each row, and `positions` is
+    the copy, with 0 for the unperturbed input.
+
     Args:
         start: The model and labelled data.
         spec: The features of the head, stored as a layer of the outputs for classes and as `features` for other tasks.
         draws: The number of perturbed copies per input.
-        perturb: Use the built-in perturbations of `qipf.tasks.perturb`.
+        perturb: Use the built-in perturbations.
         own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
-        memory: The maximum size of the rows in bytes. If the data needs more, arrays and datasets are sampled at
-            random, and loaders are truncated. Data of unknown length may need twice this memory while it is read.
+        memory: The maximum size of the rows in bytes. If the data needs more, it is sampled; loaders are truncated.
         seed: The seed of the sample and of the perturbations.
-        trial: The test of views, which is run on some of the inputs if they are images.
+        trial: A test of views, to be run on some of the images.
         progress: Show a progress bar.
 
-    Returns:
-        The outputs. For classes, they are in bfloat16 on the model's device, `groups` is the input of each row, and
-        `positions` is the copy, with 0 for the unperturbed input.
-
     Raises:
-        Problem: Data or labels are missing, or the inputs cannot be perturbed.
+        Problem: Labels are missing, or the inputs cannot be perturbed.
     """
     import torch
 
@@ -293,7 +277,7 @@ def collect_augmented(
         sizes: list[int] = []
 
         def every() -> Generator[Part]:
-            for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
+            for batch in track(runner.batches(source), "running the model", total=source.count, show=progress):
                 if batch.labels is None:
                     raise Problem(
                         "data", f"batch {batch.number} has no labels, but the probe needs them",
@@ -353,8 +337,7 @@ class Columns:
 
     Args:
         store: The device of torch tensors; None to leave them on their own devices.
-        inputs: The number of inputs, if known. Buffers are then allocated once if all inputs have the same number of
-            rows.
+        inputs: The number of inputs, if known, to allocate each buffer once.
         half: Store floating-point values as bfloat16 tensors.
     """
 
@@ -365,7 +348,7 @@ class Columns:
         self._bytes = self._seen = 0
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
-        """Append the rows of a batch or of a part of it; the first input of the batch has index `first`."""
+        """Append the rows of a batch or of a part of it, in which the first input has index `first`."""
         found = {name: self._moved(values) for name, values in rows.arrays().items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
@@ -443,11 +426,7 @@ class _Rows:
 
 
 def place(store: Any, values: Array) -> Any:
-    """Return the device on which `values` are stored: `store`, or their own device if `store` is None.
-
-    Raises:
-        Problem: The device does not exist, or `values` is not a torch tensor and `store` is not the CPU.
-    """
+    """Return the device on which `values` are stored: `store`, or their own device if `store` is None."""
     if store is None:
         return compat.device(values)
     if not compat.is_torch_array(values):

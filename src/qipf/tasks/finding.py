@@ -44,15 +44,10 @@ def find_task(
 ) -> Task:  # fmt: skip
     """Return the requested task, or infer it from the output and the labels of the first batch.
 
-    Args:
-        output: The shape of the output, or a function that returns it, called only if the labels do not determine
-            the task.
-        labels: The labels of the batch, or None.
-        task: A task or its name; None to infer it.
+    The output is given by its shape, or by a function that is called only if the labels do not determine the task.
 
     Raises:
-        Problem: The data fits no task, or the labels are ambiguous, for example one-hot vectors, probabilities, or
-            floating-point labels -1 and 1.
+        Problem: The data fits no task, or the labels are ambiguous, such as one-hot vectors or floats -1 and 1.
     """
     if task is not None:
         return make_task(task)

@@ -16,8 +16,8 @@ class GenerationWatch:
     """A logits processor for `generate` that records a summary of each token without changing the logits.
 
     Pass it as the first processor, `model.generate(ids, logits_processor=[watch])` in Hugging Face Transformers, or
-    call `watch(ids, logits)` once per step in your own loop. Then `watch.tokens(sequences)` returns the generated
-    tokens. Beam search is not supported, because it reorders the sequences between steps.
+    call `watch(ids, logits)` at each step of your own loop. Then call `watch.tokens(sequences)`. Beam search is not
+    supported, because it reorders the sequences between steps.
 
     Args:
         top: The number of largest logits to keep per token, at least 2.
@@ -55,13 +55,13 @@ class GenerationWatch:
         return scores
 
     def tokens(self, sequences: Tensor, *, end: int | None = None) -> Outputs:
-        """Return the generated tokens, ordered by step and then by sequence.
+        """Return one row per generated token, ordered by step and then by sequence.
 
         The `labels` are the generated tokens; if tokens are sampled, they may differ from the predicted tokens.
 
         Args:
             sequences: (N, T), the result of `generate`: the prompts and the generated tokens.
-            end: The token that ends a sequence; tokens after its first occurrence in the generated text are omitted.
+            end: The token that ends a sequence; generated tokens after it are omitted.
         """
         if self._ids is None:
             raise RuntimeError("nothing was generated; pass this watch as a logits processor first")

@@ -26,15 +26,15 @@ class TokenSummary(NamedTuple):
     """Summary statistics of the logits of each token, in float32 or wider.
 
     Let z be the logits of a token, m the largest logit, and r the sum of exp(z_j - m) over all entries j of the
-    vocabulary except the predicted one. The probability of the predicted token is then 1 / (1 + r).
+    vocabulary except the predicted token. The probability of the predicted token is 1 / (1 + r).
     """
 
     predicted: Array
-    """The token with the largest logit, (M,)."""
+    """The tokens with the largest logits, (M,)."""
     top: Array
     """The largest logits in descending order, (M, k)."""
     log_rest: Array
-    """log r: the log odds against the predicted token, (M,)."""
+    """log r, the log odds against the predicted token, (M,)."""
     log_sum: Array
     """The log-sum-exp of all logits, (M,)."""
     entropy: Array
@@ -48,9 +48,8 @@ class Outputs:
     """Logits, features and labels of M predictions, as arrays of any supported library.
 
     A single column contains the logits of a binary model (which predicts `logit > 0`) if the labels are integers,
-    booleans, or all 0.0 or 1.0. It contains the predictions of a regression if the labels are other floating-point
-    numbers or absent. Floating-point labels of shape (M, k) indicate a regression with k outputs. Probabilities passed
-    as logits trigger a warning.
+    booleans, or all 0.0 or 1.0. Otherwise, it contains the predictions of a regression. Probabilities passed as logits
+    trigger a warning.
 
     Attributes:
         logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for a regression, the predictions;
@@ -62,8 +61,8 @@ class Outputs:
         groups: (M,), the index of the input to which each row belongs; None if row i belongs to input i.
         positions: (M,), the position of each row within its input: the index of the label, the position of the logits
             in a text, or y * W + x in an image; None if each input has one row.
-        summary: For tokens, summary statistics of the logits.
-        task: "classes", "labels", "tokens", "pixels" or "numbers".
+        summary: Summary statistics of the logits of tokens.
+        task: "classes", "labels", "tokens", "pixels" or "numbers"; inferred if empty.
         inputs: The number of inputs, including those without rows; None for one input per row.
     """
 
@@ -114,7 +113,7 @@ class Outputs:
 
     @classmethod
     def unchecked(cls, logits: Array, **fields: Any) -> Outputs:
-        """Build outputs without checks, for traced graphs and for blocks of checked outputs."""
+        """Build outputs without checks."""
         outputs = object.__new__(cls)
         empty = {"features": None, "labels": None, "layers": {}, "groups": None, "positions": None}
         outputs.__dict__.update({**empty, "summary": None, "task": "", "inputs": None, "logits": logits, **fields})
@@ -173,12 +172,12 @@ class Outputs:
 
     @property
     def regression(self) -> bool:
-        """True for a regression: one column with floating-point labels or no labels, or targets (M, k)."""
+        """True for a regression."""
         return (self.task or _task_of(self)) == "numbers"
 
     @property
     def predicted(self) -> Array:
-        """The predicted classes or tokens, (M,) integers; for a single logit, 1 if it is positive and 0 otherwise.
+        """The predicted classes or tokens, (M,); for a single logit, 1 if it is positive and 0 otherwise.
 
         Raises:
             Problem: The outputs belong to a regression.
@@ -195,7 +194,7 @@ class Outputs:
         """True for each prediction that equals its label, (M,).
 
         Raises:
-            Problem: There are no labels, or they are not classes.
+            Problem: There are no labels, or the outputs belong to a regression.
         """
         if self.labels is None:
             raise Problem("outputs", "errors are unknown without labels", hint="collect outputs from labelled data")
@@ -227,7 +226,7 @@ class Scored:
         uncertainty: The uncertainties; higher means less certain, and NaN marks masked tokens.
         predicted: The predictions: classes, 0 or 1, tokens, or numbers.
         labels: The true classes or targets, or None.
-        counted: A mask of the predictions that exist and whose labels, if any, are not ignored.
+        counted: A mask that is False for padding and for ignored labels.
         numbers: The index of each input in the user's data.
         outputs: The scored outputs; None for tokens and pixels.
     """
@@ -261,7 +260,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
 
     Args:
         values: One number per prediction, of any shape.
-        groups: The group of each value, an integer array of the same shape. Values in negative groups are ignored.
+        groups: The group of each value, as integers; values in negative groups are ignored.
         count: The number of groups; None for the largest value in `groups` plus one.
         how: "mean", "max" or "sum".
     """
@@ -290,7 +289,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
 
 
 def predicted_classes(logits: Array) -> Array:
-    """Return the class with the largest logit, (N,) integers; for a single logit, 1 if it is positive."""
+    """Return the class with the largest logit, (N,); for a single logit, 1 if it is positive and 0 otherwise."""
     xp = namespace(logits)
     if logits.shape[1] == 1:
         return xp.astype(logits[:, 0] > 0, xp.int64)
@@ -301,12 +300,7 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     """Raise Problem for the first label that is not a class of a model with this number of logits.
 
     Unless `task` is "classes", floating-point labels with one column per logit are accepted as regression targets.
-
-    Args:
-        labels: (N,) or (N, columns), an array of any library.
-        columns: The number of columns of the logits.
-        numbers: The index of each row in the user's data; None to count from 0.
-        task: "numbers" for targets, "classes" for classes, "" for either.
+    `numbers` contains the index of each row in the user's data, for the message.
     """
     xp = namespace(labels)
     if not xp.isdtype(labels.dtype, ("bool", "integral", "real floating")):
@@ -345,8 +339,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
 def check_targets(labels: Array) -> None:
     """Raise Problem if floating-point labels could be classes, in which case the user must pass the task.
 
-    Labels are ambiguous if they have only two values (-1 and 1, or any two values in at least ten rows), or if they
-    have several columns and every row sums to 1.
+    Labels are ambiguous if all are -1 or 1, if at least ten rows have only two values, or if every row of several
+    columns sums to 1.
     """
     if 0 in labels.shape or is_traced(labels):
         return
@@ -363,7 +357,7 @@ def check_targets(labels: Array) -> None:
 
 
 def as_classes(labels: Array, columns: int) -> Array:
-    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; others unchanged."""
+    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; else unchanged."""
     xp = namespace(labels)
     floating = columns == 1 and len(labels.shape) == 1 and xp.isdtype(labels.dtype, "real floating")
     return xp.astype(labels, xp.int64) if floating and zeros_and_ones(labels) else labels
@@ -377,12 +371,9 @@ def zeros_and_ones(labels: Array) -> bool:
 
 
 def look_like_probabilities(logits: Array, binary: bool) -> bool:
-    """Return True if the first rows are non-negative and sum to one; for a single column, if all values are in [0, 1].
+    """Return True if the first rows are non-negative and sum to 1, or if a single column lies in [0, 1].
 
-    Args:
-        logits: (N, C).
-        binary: True if a single column contains the logits of a classifier. It then needs at least ten rows, to rule
-            out chance.
+    A single column must belong to a `binary` classifier and have at least ten rows.
     """
     rows, columns = logits.shape
     if is_traced(logits) or rows == 0 or (columns == 1 and (not binary or rows < SURE)):
@@ -394,7 +385,7 @@ def look_like_probabilities(logits: Array, binary: bool) -> bool:
 
 
 def _task_of(outputs: Outputs) -> str:
-    """Infer the task from shapes and types."""
+    """Infer the task from the labels and the number of logits."""
     labels = outputs.labels
     if labels is not None and len(labels.shape) == 2:
         return "numbers"
@@ -425,7 +416,7 @@ def with_prefix(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def kind_of(labels: Array) -> str:
-    """Describe the dtype and shape of labels, with "N" for the number of rows."""
+    """Return the dtype and shape of labels for a message, with "N" for the number of rows."""
     sizes = ", ".join(["N", *map(str, labels.shape[1:])])
     return f"{str(labels.dtype).removeprefix('torch.')} of shape ({sizes}{',' if len(labels.shape) == 1 else ''})"
 

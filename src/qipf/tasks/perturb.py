@@ -13,7 +13,7 @@ In a table row, a random fraction of the values, up to half, is replaced by valu
 noise has at most the standard deviation of its column. Up to half of the tokens of a text are replaced by tokens of
 random texts. Replacements come from the same column, so that they are plausible. Images are perturbed as described in
 `qipf.tasks.perturbations`, which contains none of the shifts evaluated in the paper. If there are several inputs, each
-input of these forms is perturbed; masks and other arguments are unchanged.
+input in one of these forms is perturbed; masks and other arguments are unchanged.
 
 If there is one prediction per pixel or token, positions must not change:
 
@@ -53,13 +53,13 @@ _MASKS = ("attention_mask", "mask")
 
 
 class Perturber:
-    """Perturb batches of inputs; the value range of images is the range over all batches so far.
+    """Perturb batches of inputs.
 
     Args:
-        generator: The random generator; inputs are moved to its device and back.
+        generator: The random generator; inputs are perturbed on its device.
         own: User-defined functions, which receive the inputs as tensors.
         builtin: Use the built-in perturbations.
-        in_place: "pixels" or "tokens" if each has its own label and must keep its position; otherwise empty.
+        in_place: "pixels" or "tokens" if each must keep its position; otherwise empty.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Perturber:
     def ways(self, inputs: Any, draws: int) -> list[Perturb | None]:
         """Return one entry per perturbed copy: a user function, or None for the built-in perturbations.
 
-        There are `draws` built-in copies, and each function adds half that number. Without built-in perturbations, the
-        functions share `draws` copies. The list is empty if the inputs cannot be perturbed.
+        There are `draws` built-in copies and half that number per function, or `draws` copies if there are only
+        functions. The list is empty if the inputs cannot be perturbed.
         """
         if self._builtin and self._forms(self._tensors(inputs)):
             return [None] * draws + max(1, draws // 2) * list(self._own)
@@ -168,7 +168,7 @@ def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
 
 
 def draw_images(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Deform each image with probability 1/2, then apply another perturbation to it with probability 1/2."""
+    """Deform each image with probability 1/2, then apply another perturbation with probability 1/2."""
     for names in (("elastic",), _OTHERS):
         kinds, intensities = draw_perturbations(len(images), generator, names)
         skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.5
@@ -192,9 +192,9 @@ def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
 def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
     """Perturb each signal (N, c, t) with noise, rescaling, time warping or a dropped segment.
 
-    Noise has at most the standard deviation of its channel. Rescaling multiplies each channel by a factor between 0.5
-    and 1.5. Time warping moves samples by about a tenth of the length or less. A dropped segment is set to the mean of
-    its channel and covers at most half of the signal.
+    Noise has at most the standard deviation of its channel. Each channel is rescaled by a factor between 0.5 and 1.5.
+    Time warping moves samples by about a tenth of the length or less. A dropped segment covers at most half of the
+    signal and is set to the mean of its channel.
     """
     (count, channels, length), device = signals.shape, signals.device
     kinds = torch.randint(4, (count, 1, 1), generator=generator, device=device)
@@ -220,7 +220,7 @@ def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
 def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
     """Perturb each image (N, c, H, W) with one of `IN_PLACE` or a tone change.
 
-    The range of values is the range of the batch, extended to include [0, 1].
+    The range of values is that of the batch, extended to include [0, 1].
     """
     low, high = (float(value) for value in torch.aminmax(images))
     low, scale = min(low, 0.0), max(high, 1.0) - min(low, 0.0)
@@ -234,7 +234,7 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace up to a fraction `MOST_TOKENS` of each text (N, T), except its first token, by random tokens."""
+    """Replace up to a fraction `MOST_TOKENS` of each text (N, T), never its first token, by tokens of the batch."""
     share = MOST_TOKENS * torch.rand(len(ids), 1, generator=generator)
     chosen = torch.rand(ids.shape, generator=generator) < share
     chosen[:, :1] = False

@@ -42,13 +42,13 @@ _UPPER = {name: math.inf if name in ("gaussian-noise", "blur") else 1.0 for name
 
 
 def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
-    """Apply one perturbation to all images; shape, dtype and device are preserved, and values stay in [0, 1].
+    """Apply one perturbation to all images; preserve their shape, dtype and device.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
         intensity: The intensity, in the unit given in the table at the top of this module.
-        seed: The seed of the noise, the positions of the cut-outs and the displacements.
+        seed: The seed of random perturbations.
     """
     if name not in PERTURBATIONS:
         raise ValueError(f"name: unknown perturbation {name!r}; choose one of {', '.join(PERTURBATIONS)}")
@@ -61,15 +61,14 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tenso
 
 
 def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb every image differently; shape, dtype and device are preserved, and values stay in [0, 1].
+    """Perturb every image differently; preserve their shape, dtype and device.
 
-    Images with the same perturbation are processed together, on their device. Values are clipped but not checked,
-    because this function runs in every step of a training loop.
+    The images are not checked, because this function runs in every step of a training loop.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         kinds: `(N,)`, indices into `PERTURBATIONS`; -1 leaves an image unchanged.
-        intensities: `(N,)`, in the unit of each perturbation; 0 leaves an image unchanged.
+        intensities: `(N,)`, in the unit of each perturbation.
         generator: The random generator, on the device of the images.
     """
     if kinds.shape != (len(images),) or intensities.shape != (len(images),):
@@ -91,16 +90,7 @@ def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator:
 def draw_perturbations(
     count: int, generator: torch.Generator, names: Sequence[str] = tuple(PERTURBATIONS)
 ) -> tuple[Tensor, Tensor]:
-    """Draw uniformly distributed kinds and intensities for `perturb_batch`.
-
-    Args:
-        count: The number of images.
-        generator: The random generator; the results are on its device.
-        names: The kinds to draw from.
-
-    Returns:
-        Indices into `PERTURBATIONS` and intensities, both `(count,)`.
-    """
+    """Draw `count` random kinds from `names`, and `count` random intensities, on the device of the generator."""
     device = generator.device
     known = list(PERTURBATIONS)
     numbers = torch.tensor([known.index(name) for name in names], device=device)
@@ -128,11 +118,9 @@ def check_images(images: Tensor) -> None:
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
-    """Blur each image with its own Gaussian, truncated at four standard deviations; edge pixels are repeated.
+    """Blur each image with a Gaussian truncated at four standard deviations; edge pixels are repeated.
 
-    Args:
-        images: `(N, c, h, w)`, floating point.
-        sigma: `(N,)`, the standard deviation for each image, in pixels; `(1,)` to use one for all images.
+    `sigma` contains the standard deviations in pixels, `(N,)` or `(1,)`.
     """
     rows, columns = (_blur_matrix(size, sigma).to(images.dtype) for size in images.shape[-2:])
     return rows[:, None] @ images @ columns[:, None].mT

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IGNORED = (-100, 255)
 """Default labels of ignored pixels, as in torch and Pascal VOC."""
 BLOCK = 2**22
-"""The number of values scored at once on a CPU: 16 MB in single precision. Other devices use 16 times this number."""
+"""The number of values scored at once on a CPU, 16 MB in single precision. Other devices use 16 times this number."""
 TOLERANCE = 1e-3
 """The tolerance for rounding errors of logits, in standard deviations of the logits."""
 
@@ -38,14 +38,14 @@ class Tile(NamedTuple):
 
     Attributes:
         seen: The rows and columns that the network reads.
-        core: The rows and columns whose logits are kept; each pixel is in the core of exactly one tile.
+        core: The rows and columns whose logits are kept; the cores cover the image without overlap.
     """
 
     seen: tuple[slice, slice]
     core: tuple[slice, slice]
 
     def inside(self, values: Array) -> Array:
-        """Return the logits (N, C, h, w) of the core."""
+        """Crop the logits (N, C, h, w) of a tile to its core."""
         (down, across), (rows, columns) = self.seen, self.core
         return values[
             :, :, rows.start - down.start : rows.stop - down.start,
@@ -59,14 +59,12 @@ class Pixels(Task):
 
     Args:
         ignore: The label or labels of pixels to ignore; None to ignore -100, and also 255 if it is not a class.
-        per_image: The number of labelled pixels sampled from each image to fit a scorer; all of them if there are
-            fewer.
-        tile: The maximum height and width of the images in a pass. Larger images are cut into tiles of this size, and
-            only the scores and classes of the whole image are kept in memory. None to pass whole images.
-        overlap: The number of pixels to discard at the edges of a tile, because the network does not see beyond
-            them. Tiles have the same scores as the whole image if `overlap` is at least half of the receptive field,
-            and if `tile` and `overlap` are multiples of the factor by which the network reduces the resolution. One
-            tile is compared with a larger tile, and a warning reports any difference.
+        per_image: The maximum number of labelled pixels sampled from each image to fit a scorer.
+        tile: The maximum height and width of the images in a pass. Larger images are cut into tiles of this size to
+            save memory. None to pass whole images.
+        overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap`
+            is at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which
+            the network reduces the resolution. A test of one tile reports differences as a warning.
     """
 
     name: ClassVar[str] = "pixels"
@@ -104,13 +102,13 @@ class Pixels(Task):
         return integral and (labels is None or len(labels.shape) == 3)
 
     def left_out(self, classes: int) -> tuple[int, ...]:
-        """Return the labels to ignore; by default, those in `IGNORED` that are not classes of the model."""
+        """Return the labels to ignore."""
         if self.ignore is None:
             return tuple(one for one in IGNORED if not 0 <= one < classes)
         return tuple(self.ignore)  # pyright: ignore[reportArgumentType]
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels (N, H, W) as integers, after checking that those not ignored are classes."""
+        """Return the labels (N, H, W) as integers, after checking their shape and range."""
         if batch.labels is None:
             return None
         torch = require("torch", extra="torch")
@@ -133,7 +131,7 @@ class Pixels(Task):
             )  # fmt: skip
         if classes == 2 and self.ignore is None and _are_masks(labels):
             raise Problem(
-                "labels", "all labels are 0 or 255, but 255 marks unlabelled pixels by default, for example",
+                "labels", "255 marks unlabelled pixels by default, but all labels are 0 or 255, for example",
                 row=int(batch.numbers[0]), hint="for masks, pass labels // 255; otherwise, pass Pixels(ignore=255)",
             )  # fmt: skip
         return labels
@@ -200,7 +198,7 @@ class Pixels(Task):
             yield index, Outputs.unchecked(logits, features=found, task=self.name)
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return a mask of pixels whose label is not ignored; all pixels if there are no labels."""
+        """Return a mask of the pixels whose label is not ignored, or of all pixels if there are no labels."""
         import torch
 
         if labels is None:
@@ -210,7 +208,7 @@ class Pixels(Task):
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
         """Return one row per image, with the mean and the largest score of its labelled pixels.
 
-        If no pixel of an image is labelled, all its pixels are used.
+        If no pixel is labelled, all pixels of the image are used.
         """
         del scorer
         known, doubt = to_numpy(scored.counted), to_numpy(scored.uncertainty)
@@ -323,8 +321,7 @@ def _are_masks(labels: Tensor) -> bool:
 def cut(height: int, width: int, tile: int, overlap: int) -> Iterator[Tile]:
     """Yield the tiles of an image, row by row; the whole image if it fits in one tile.
 
-    Tiles begin at multiples of `tile - 2 * overlap`. A pixel in the core of a tile is at least `overlap` pixels away
-    from every edge of the tile that is not an edge of the image.
+    The core of a tile is at least `overlap` pixels away from the edges of the tile, except at edges of the image.
     """
     for rows, columns in product(_line(height, tile, overlap), _line(width, tile, overlap)):
         yield Tile((rows[0], columns[0]), (rows[1], columns[1]))
@@ -344,17 +341,13 @@ def _line(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:
 
 
 def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
-    """Return a tile with the same core that starts at the corner of the image and extends `more` pixels further."""
+    """Return a tile with the same core that begins at the corner of the image and extends `more` pixels further."""
     sides = [slice(0, min(size, side.stop + more)) for side, size in zip(tile.seen, (height, width), strict=True)]
     return Tile((sides[0], sides[1]), tile.core)
 
 
 def find_images(batch: Batch) -> Array:
-    """Return the only input of a batch that contains images (N, c, H, W).
-
-    Raises:
-        Problem: No input contains images, or several inputs do.
-    """
+    """Return the only input of a batch that contains images; raise Problem unless there is exactly one."""
     found = [one for one in (*batch.args, *batch.kwargs.values()) if is_image(one)]
     if len(found) != 1:
         raise Problem(
@@ -365,7 +358,7 @@ def find_images(batch: Batch) -> Array:
 
 
 def cut_batch(batch: Batch, tile: Tile) -> Batch:
-    """Return the batch with its images cut to a tile."""
+    """Return the batch with its images cropped to a tile."""
 
     def one(value: Any) -> Any:
         return value[:, :, tile.seen[0], tile.seen[1]] if is_image(value) else value

@@ -1,6 +1,6 @@
-"""The interface of a task, which defines a prediction, checks labels and converts passes to rows.
+"""The interface of a task, which defines a prediction, checks labels and converts model outputs to rows.
 
-A task is a frozen dataclass whose fields are its options. It is independent of the runner that executes the model.
+A task is a frozen dataclass whose fields are its options. It does not depend on the runner of the model.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """The result of one pass, or of one tile of the images.
+    """The result of running the model on one batch, or on one tile of its images.
 
     Attributes:
         batch: The batch.
         logits: The logits, in the shape that the task expects.
-        features: The features, keyed like the readings.
-        tile: For pixels, the `Tile` of the logits.
-        chosen: For tokens, the counted tokens, selected before the pass so that a GPU does not wait.
+        features: The recorded features.
+        tile: The `Tile` of the logits, for pixels.
+        chosen: The `Chosen` tokens, for tokens.
     """
 
     batch: Batch
@@ -65,10 +65,10 @@ class ProbeSettings(NamedTuple):
     """Settings of the recommended probe of a task.
 
     Attributes:
-        copies: The number of perturbed copies per input; None for the number that the effort sets.
-        reading: "best" for the runner's default reading, "head" for the input of the layer that computes the logits.
+        copies: The number of perturbed copies per input; None if `effort` sets it.
+        reading: "best" for the runner's default features, "head" for the input of the layer that computes the logits.
         half: Store features in bfloat16.
-        settings: Settings of `qipf.Probe`.
+        settings: Arguments of `qipf.Probe`.
     """
 
     copies: int | None
@@ -85,12 +85,12 @@ class Task(ABC):
         name: The name used in files, plans and arguments.
         noun: The word for one prediction.
         independent: True if predictions are independent, as statistical guarantees require.
-        judged_by: "errors" if scores are evaluated by how well they detect errors, "intervals" for a regression.
+        judged_by: "errors" if scores are evaluated by error detection, "intervals" for a regression.
         batch_size: The default number of inputs per batch.
         raw: Read the output itself instead of the input of a final softmax or sigmoid.
         dimensions: The number of dimensions of the output.
-        whole: Read features at every position instead of one row per input.
-        probe: Settings of the recommended probe; None for a task without classes.
+        whole: Read features at every position.
+        probe: Settings of the recommended probe; None for a regression.
     """
 
     name: ClassVar[str]
@@ -110,18 +110,14 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Check the labels of a batch and return them in the form that the task uses; None without labels.
-
-        Args:
-            batch: The batch.
-            output: The shape of the logits of the first part.
+        """Return the checked labels of a batch, or None without labels; `output` is the shape of the logits.
 
         Raises:
             Problem: A label is invalid; the message gives the row in the user's data.
         """
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return rows for fitting or evaluating a scorer, by default one per input; `groups` index the batch."""
+        """Return rows for fitting or evaluating a scorer, by default one per input."""
         del draw
         layers = {key.removeprefix("layer:"): v for key, v in part.features.items() if key.startswith("layer:")}
         labels = None if labels is None else namespace(part.logits).asarray(labels)
@@ -129,7 +125,7 @@ class Task(ABC):
         return Outputs.unchecked(part.logits, features=features, labels=labels, layers=layers, task=self.name)
 
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all predictions in blocks: an index into an array with the shape of the predictions, and the rows."""
+        """Yield all predictions in blocks, each as rows and their index in an array of predictions."""
         yield slice(None), self.sample(part, None, Draw(0))
 
     def resolved(self, batch: Batch) -> Task:
@@ -138,7 +134,7 @@ class Task(ABC):
         return self
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Run the model on a batch and yield its parts; delete each part before requesting the next one."""
+        """Run the model on a batch and yield its parts; delete each part before requesting the next."""
         found = run(batch)
         yield Part(batch, self.arranged(found.logits), found.features)
 
@@ -154,12 +150,12 @@ class Task(ABC):
         return logits
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return a mask of the predictions that exist and whose label is not ignored."""
+        """Return a mask that is False for padding and for ignored labels."""
         del labels
         return np.ones(part.logits.shape[0], dtype=bool)
 
     def predicted(self, outputs: Outputs) -> Array:
-        """Return the predictions of rows, (M,)."""
+        """Return the prediction of each row, (M,)."""
         return predicted_classes(outputs.logits)
 
     def aligned(self, labels: Array | None) -> Array | None:
@@ -182,24 +178,24 @@ class Task(ABC):
         return ""
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Check collected rows and return them, or `most` random rows in order if the task is `whole`."""
+        """Check collected rows and return them; if the task is `whole`, return at most `most` random rows in order."""
         del numbers
         if most is None or not self.whole or len(outputs) <= most:
             return outputs
         return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
 
     def perturber(self, generator: Any, own: Sequence[Perturb], *, builtin: bool = True) -> Perturber:
-        """Return a perturber that changes inputs but not their labels."""
+        """Return a perturber that preserves the labels of its inputs."""
         from qipf.tasks.perturb import Perturber
 
         return Perturber(generator, own, builtin=builtin, in_place=self.name if self.whole else "")
 
     def question(self, outputs: Outputs) -> Outputs:
-        """Return the rows for training a head, labelled with classes or with the correctness of the predictions."""
+        """Return the rows for training a head, labelled with classes or correctness."""
         return outputs
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return the scores of a batch as table columns, with one row per prediction, or per image for pixels."""
+        """Return the scores of a batch as table columns."""
         del scorer
         columns: dict[str, np.ndarray] = {"row": np.asarray(scored.numbers)}
         columns["predicted"] = to_numpy(scored.predicted)
@@ -209,12 +205,15 @@ class Task(ABC):
         return columns
 
     def noted(self) -> dict[str, Any]:
-        """Return the name and the options, for saving in a file."""
+        """Return the name and the options, to be saved."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
 
-FORMS = "pass integers (N,) for outputs (N, C), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W); or (N, L) for (N, L)"
-"""Supported outputs and their labels, for error messages."""
+FORMS = (
+    "supported integer labels: (N,) for outputs (N, C), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W), "
+    "(N, L) for (N, L)"
+)
+"""The supported labels and outputs, for error messages."""
 
 
 def as_tensor(values: Array) -> Tensor:
@@ -225,5 +224,5 @@ def as_tensor(values: Array) -> Tensor:
 
 
 def squeezed(labels: Array) -> Array:
-    """Return labels (N, 1) as (N,); others unchanged."""
+    """Return labels (N, 1) as (N,), and other labels unchanged."""
     return labels[:, 0] if len(labels.shape) == 2 and labels.shape[1] == 1 else labels

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FEW_IDS = 0.5
-"""The fraction of labels that must equal the ids at their positions for the labels to count as token ids."""
+"""The minimum fraction of labels that equal the ids at their positions, for the labels to count as token ids."""
 LOOK = 64
 """The number of rows of logits checked for probabilities."""
 MASKED = -1e29
@@ -34,7 +34,7 @@ class Chosen(NamedTuple):
     """The counted tokens of a batch."""
 
     rows: Any
-    """(M,), their indices among the N * T tokens of the batch."""
+    """(M,), the indices of the tokens among the N * T tokens of the batch."""
     labels: Any
     limits: tuple[int, int]
     """The smallest and the largest label; zeros without labels."""
@@ -48,9 +48,9 @@ class Tokens(Task):
     `attention_mask` is 0 are excluded.
 
     Args:
-        shift: True if the logits at a position predict the label of the next position, as in causal language models of
-            Hugging Face; False if they predict the label of the same position, as in taggers and masked language
-            models. None stands for True if the labels are the token ids, and raises an error otherwise.
+        shift: True if the logits at a position predict the next label, as in causal language models of Hugging Face;
+            False if they predict the label at the same position, as in taggers and masked language models. None means
+            True, but raises an error if the labels are not the token ids.
         ignore: The label of tokens to ignore.
         top: The number of largest logits to keep per token, at least 2.
     """
@@ -83,10 +83,10 @@ class Tokens(Task):
         return labels is None or (len(labels.shape) == 2 and _is_integral(labels))
 
     def resolved(self, batch: Batch) -> Tokens:
-        """Return the task, with `shift` set to True if it is None and the labels are the token ids.
+        """Return the task with `shift` set to True if it is None and the labels are the token ids.
 
         Raises:
-            Problem: The labels are not the token ids, or match the ids of the next positions at least equally well.
+            Problem: The labels are not the token ids.
         """
         given = batch.labels
         if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
@@ -113,7 +113,7 @@ class Tokens(Task):
 
     @property
     def shifted(self) -> bool:
-        """True if the logits at a position predict the label of the next position."""
+        """True if the logits at a position predict the next label."""
         return self.shift is not False
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
@@ -191,7 +191,7 @@ class Tokens(Task):
         return found
 
     def aligned(self, labels: Array | None) -> Array | None:
-        """Align the labels with the logits; the last position becomes `ignore` if labels are shifted."""
+        """Align the labels with the logits; if they are shifted, the last position becomes `ignore`."""
         if labels is None or not self.shifted:
             return labels
         return _next(as_tensor(labels), self.ignore)
@@ -229,8 +229,7 @@ class Tokens(Task):
     def question(self, outputs: Outputs) -> Outputs:
         """Return binary outputs for the correctness of each predicted token.
 
-        The logit is the log odds of the predicted token, the label is 1 if the token is correct, and the features are
-        the hidden state and five summary statistics of the logits.
+        The logit is the log odds of the predicted token; the features are the hidden state and five summary statistics.
         """
         import torch
 

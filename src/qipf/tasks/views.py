@@ -19,7 +19,7 @@ from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
 
 FAR = "far"
-"""A flag rather than a view: images may be moved by several pixels while a twin is trained."""
+"""A view that is tested but not scored; if it is kept, training images of a twin are moved by several pixels."""
 MOVES = {
     "mirror": (True, 0, 0),
     "right": (False, 0, 1),
@@ -29,9 +29,9 @@ MOVES = {
     "up": (False, -1, 0),
     FAR: (False, 2, 2),
 }
-"""The views in order of use: whether they are mirrored, and their numbers of steps down and to the right."""
+"""The views in order of use, each as (mirrored, steps down, steps to the right)."""
 STEP = 16
-"""A step is the height or width divided by this number, at least one pixel; edge pixels are repeated."""
+"""The number of steps across an image. A step is at least one pixel, and edge pixels are repeated."""
 COST = 0.01
 """The maximum loss of accuracy for which a view is kept."""
 TRIED = 2000
@@ -43,7 +43,7 @@ class View(NamedTuple):
 
     Attributes:
         name: The name of the view.
-        layer: The layer, which is also read in the pass over the original inputs; None for the logits.
+        layer: The layer, which the original pass must also read; None for the logits.
     """
 
     name: str
@@ -54,7 +54,7 @@ class View(NamedTuple):
 
 
 def viewed(inputs: Any, name: str) -> Any:
-    """Replace all images in the inputs, (N, c, h, w) or (N, h, w, c), by a view of them."""
+    """Return the inputs with all images replaced by a view of them."""
     if isinstance(inputs, Mapping):
         return {key: viewed(part, name) for key, part in inputs.items()}
     if isinstance(inputs, tuple | list):
@@ -85,16 +85,7 @@ def moved(images: Array, name: str) -> Array:
 
 
 def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
-    """Return a function that runs one pass and also reads views.
-
-    Args:
-        run: A function that runs one pass.
-        task: The task.
-        views: The layers to read in views, by feature key; the other features have keys "layer:...".
-
-    Raises:
-        Problem: The task does not support views.
-    """
+    """Return a function that runs one pass and also reads `views`, keyed by feature."""
     if not views:
         return run
     if task.name != "classes":
@@ -115,13 +106,7 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
 
 
 class ViewTrial:
-    """Find the views that do not reduce accuracy, using a sample of the data.
-
-    Args:
-        task: The task.
-        rows: The total number of inputs, if known.
-        seed: The seed of the sample.
-    """
+    """Find the views that do not reduce accuracy, using a sample of the data."""
 
     def __init__(self, task: Task, rows: int | None, seed: int) -> None:
         self._task, self._random = task, np.random.default_rng(seed)

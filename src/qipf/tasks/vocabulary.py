@@ -12,17 +12,13 @@ from torch import Tensor
 from qipf.tasks.outputs import TokenSummary
 
 BLOCK = 2**20
-"""The number of logits reduced at once on a CPU: 4 MB in single precision. Other devices use 16 times this number."""
+"""The number of logits reduced at once on a CPU, 4 MB in single precision. Other devices use 16 times this number."""
 
 
 def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
-    """Reduce the given rows of the logits block by block, to avoid copying all of them.
+    """Reduce `rows` of the logits (R, V) to summary statistics, block by block to save memory.
 
-    Args:
-        logits: (R, V), of any floating-point type.
-        rows: (M,), the rows to reduce.
-        labels: (M,), the token that each row should predict, or None.
-        top: The number of largest logits to keep.
+    `labels` contains the token that each row should predict, or is None; `top` is the number of largest logits to keep.
     """
     kernel = _kernel() if logits.is_cuda and logits.element_size() <= 4 and top == 2 < logits.shape[1] else None
     if kernel is not None:
@@ -68,7 +64,7 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
     best, winner = highest[:, 0], columns[:, :1]
     torch.softmax(logits, 1, out=weights)
     chance = weights.gather(1, winner)[:, 0]
-    weights.scatter_(1, winner, 0.0)  # so that a small sum of the others is not rounded away next to a weight near 1
+    weights.scatter_(1, winner, 0.0)  # a weight near 1 would round away a small sum of the others
     others = weights.sum(1)
     log_chance = torch.where(others < 0.5, (-others).log1p(), chance.log())
     log_label = None if labels is None else logits.gather(1, labels[:, None])[:, 0] - best + log_chance
@@ -81,7 +77,7 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of every row in descending order, and their columns, as `torch.topk` does.
 
-    On a CPU, only the segments of a row with the largest maxima are searched, which is many times faster.
+    On a CPU, this is many times faster, because it searches only the segments with the largest maxima.
     """
     width = logits.shape[1]
     count = min(count, width)

@@ -12,19 +12,19 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-COLUMNS, WARPS = 512, 16  # logits of a row read at once, and the number of warps; the fastest on an H200
+COLUMNS, WARPS = 512, 16  # the number of logits read at once and the number of warps, chosen for speed on an H200
 
 
 def reduce_rows(logits: Tensor, rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the predicted tokens (M,) and six statistics per token, (M, 6), in float32.
 
-    The statistics are the largest and second largest logit, and `log_rest`, `log_sum`, `entropy` and `log_label` as
-    `qipf.tasks.outputs.TokenSummary` defines them; the last is 0 if there are no labels.
+    The statistics are the two largest logits, `log_rest`, `log_sum`, `entropy` and `log_label` as in
+    `qipf.tasks.outputs.TokenSummary`; `log_label` is 0 without labels.
 
     Args:
         logits: (R, V) on a GPU, float32 or narrower, with at least two columns.
         rows: (M,), the rows to reduce.
-        labels: (M,), the token that each row should predict, from 0 to V - 1, or None.
+        labels: (M,), tokens from 0 to V - 1, or None.
     """
     if logits.stride(1) != 1:
         logits = logits.contiguous()
@@ -70,7 +70,7 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
     winner = tl.min(tl.where(best == highest, place, width - 1), 0)
     next_highest = tl.max(tl.where(place == winner, second, best), 0)
 
-    # Combine the lanes: the largest logit of each lane is one of the others, except in the lane of the overall winner.
+    # Combine the lanes. The largest logit of a lane joins its other logits, except in the lane of the predicted token.
     behind = best - highest
     behind = tl.where(behind < -1e4, -1e4, behind)
     weight = tl.exp(behind)
