@@ -12,13 +12,13 @@ from typing import IO
 
 
 def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotFoundError) -> None:
-    """Raise `error` if the folder of `path` does not exist; the message may name a command-line `option`."""
+    """Raise `error` if the folder of `path` does not exist; the message names a command-line `option`, if any."""
     if not path.parent.is_dir():
         raise error(f"{option or f'cannot write {path}'}: there is no folder {path.parent}; create it first")
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write `data` to `path` atomically: a crash or a full disk leaves either the old file or the complete new one.
+    """Write `data` to `path` atomically: a crash leaves either the old file or the complete new one.
 
     Raises:
         FileNotFoundError: The folder of `path` does not exist.
@@ -29,9 +29,9 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `path` if the block succeeds, and is removed if it fails.
+    """Open a temporary file that replaces `path` if the block succeeds and is deleted if the block fails.
 
-    The permissions of an existing file are kept. When the block ends, the new file has been flushed to disk.
+    The permissions of an existing file are kept.
     """
     target = Path(path)
     if target.is_dir():

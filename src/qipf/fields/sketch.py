@@ -1,4 +1,4 @@
-"""The field of very many weights, which are added array by array in bounded memory."""
+"""Compute the field of a very large number of weights, added array by array, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,32 +20,28 @@ DROPPED = 23 - BITS
 KEYS = 2 ** (9 + BITS)
 MOMENTS = 7  # per bin: the count and the sums of d, ..., d^6
 SPARSE = 16  # bins with at most this number of weights also store the weights
-KEPT = 2**20  # maximum number of stored weights; if it is exceeded, only sparser bins store theirs
+KEPT = 2**20  # maximum number of stored weights; if it is exceeded, SPARSE is halved
 CHUNK = 2**19  # weights processed at once
 LARGEST = 3.4e38  # about the largest float32
 
 
 class TooNarrowError(ValueError):
-    """The bandwidth is too small for the width of a sketch's bins."""
+    """A bandwidth is too small for the width of a sketch's bins."""
 
 
 class FieldSketch:
     r"""A summary of weights, added array by array, from which the field at any bandwidth can be computed.
 
-    Weights are sorted into bins by the leading bits of their float32 representation, 4,096 per power of two. A bin
-    keeps the number of its weights and their first six moments; bins with few weights also store the weights. Arrays
-    can be added in any order and in any pieces, and sketches can be merged. One pass yields the mean, the standard
-    deviation, the quartiles and the field at any bandwidth.
+    Weights are sorted into 4,096 bins per power of two, and each bin stores the number of its weights and their first
+    six moments. Arrays can be added in any order, and sketches can be merged.
 
-    A sketch uses at most 120 MiB, and usually a few MiB, because memory is used only for bins that occur. Adding
-    weights needs up to 90 MiB of scratch memory.
+    A sketch uses at most 120 MiB, and usually a few MiB. Adding weights needs up to 90 MiB of scratch memory.
 
     Args:
         bandwidth: The bandwidth of the kernels, in the units of the weights.
-        factor: Instead of `bandwidth`: a multiple of Silverman's bandwidth, computed from quartiles with a relative
-            error far below 1e-4.
-        origin: A number that is subtracted from every weight. Bins are narrowest near the origin: pass a typical weight
-            if the weights lie far from zero relative to their spread.
+        factor: A multiple of Silverman's bandwidth, instead of `bandwidth`.
+        origin: The value around which bins are narrowest. Pass a typical weight if the weights lie far from zero
+            relative to their spread.
 
     Attributes:
         count: The number of weights.
@@ -53,7 +49,7 @@ class FieldSketch:
         maximum: The largest weight.
 
     Raises:
-        ValueError: Both a bandwidth and a factor are passed, or a value is not positive.
+        ValueError: Both `bandwidth` and `factor` are passed, or a value is not positive.
     """
 
     def __init__(self, bandwidth: float | None = None, factor: float | None = None, *, origin: float = 0.0) -> None:
@@ -145,7 +141,7 @@ class FieldSketch:
         return self
 
     def merge_ranks(self, group: Any = None) -> Self:
-        """Merge the sketches of all processes of a torch.distributed group; every process gets the same result.
+        """Merge the sketches of all processes of a torch.distributed group into every process.
 
         Args:
             group: The process group; None selects the default group.
@@ -170,9 +166,9 @@ class FieldSketch:
         """Return the field of all weights added so far; more weights can be added afterwards.
 
         Args:
-            bandwidth: Overrides the bandwidth or factor of the sketch.
-            factor: Overrides the bandwidth or factor of the sketch.
-            standardise: Return the field of (w - mean) / std, which the paper's scores use.
+            bandwidth: A bandwidth that overrides the settings of the sketch.
+            factor: A factor that overrides the settings of the sketch.
+            standardise: Return the field of the standardised weights (w - mean) / std.
             tolerance: The maximum relative error of the second derivative due to the width of the bins.
 
         Raises:
@@ -219,7 +215,7 @@ class FieldSketch:
         return float((away**2 * sums[0] + 2 * away * sums[1] + sums[2]).sum())
 
     def quantile(self, probability: float | Sequence[float]) -> Any:
-        """Return one or more quantiles of the weights, interpolated within bins that do not store their weights."""
+        """Return one or more quantiles of the weights, interpolated within bins."""
         positions, moments, _ = self._entries()
         upper = np.cumsum(moments[0]) - 1
         lower = upper - moments[0] + 1
@@ -232,7 +228,7 @@ class FieldSketch:
         return np.clip(values + self.origin, self.minimum, self.maximum).tolist()
 
     def silverman(self) -> float:
-        """Return Silverman's bandwidth of the weights; see `qipf.fields.silverman`."""
+        """Return Silverman's bandwidth of the weights, as `qipf.fields.silverman` does."""
         if not self.minimum < self.maximum:
             raise ValueError(
                 "weights: expected at least two distinct weights for Silverman's rule, got equal ones; pass a bandwidth"
@@ -242,7 +238,7 @@ class FieldSketch:
         return 0.9 * robust_spread(std, upper - lower) * self.count**-0.2
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the contents of the sketch as arrays, for saving or sending; see `from_state`."""
+        """Return the arrays from which `from_state` restores this sketch."""
         widths = [math.nan if value is None else value for value in (self.bandwidth, self.factor)]
         numbers = [*widths, self.origin, self.minimum, self.maximum, self.count, self._sparse]
         keys = np.flatnonzero(self._sums[0])
@@ -250,7 +246,7 @@ class FieldSketch:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
-        """Return the sketch that `state` describes."""
+        """Restore a sketch from the result of `state`."""
         numbers, keys, sums, few = (to_numpy(state[name]) for name in ("numbers", "keys", "sums", "few"))
         bandwidth, factor = (None if math.isnan(width) else float(width) for width in numbers[:2])
         self = cls(bandwidth, factor, origin=float(numbers[2]))
@@ -270,7 +266,7 @@ class FieldSketch:
     def _entries(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return ascending positions relative to the origin, their moments, and the largest |position| of a bin.
 
-        Entries are the bins that do not store their weights, and the stored weights.
+        An entry is either a bin that does not store its weights, or a stored weight.
         """
         centre, sums = self._bins(self._sparse)
         single = np.zeros((MOMENTS, self._few.size))
