@@ -17,7 +17,7 @@ from qipf.fields.potential import potentials
 TOLERANCE = 1e-8
 DEGREE = 6  # of the polynomials
 AROUND = 8.5  # bandwidths beyond the extreme samples; farther out, even-order potentials are below 1e-13 of the largest
-SMALL = 1e-3  # of the typical value; smaller values need no higher absolute accuracy
+SMALL = 1e-3  # of u; smaller values need no higher absolute accuracy
 NARROWEST = 1e-13  # bandwidths; breaks closer than this are merged
 PIECES = 2**12  # maximum per function; a fit that needs more is limited by rounding
 POINTS = 2**20  # maximum number of points searched for breaks; narrower bandwidths have no table

@@ -42,7 +42,7 @@ def uncertainty_modes(
         y: (N,) standardised predictions, or a single prediction of shape ().
         bandwidth: The bandwidth s; the paper's tables use 80 times Silverman's bandwidth.
         max_order: The order K, at most 40.
-        stride: The step between the orders of the modes.
+        stride: The lowest order, and the step between the orders.
         radius: The distance r.
         memory: Scratch memory in bytes.
 

@@ -20,7 +20,7 @@ DROPPED = 23 - BITS
 KEYS = 2 ** (9 + BITS)
 MOMENTS = 7  # per bin: the count and the sums of d, ..., d^6
 SPARSE = 16  # bins with at most this number of weights also store the weights
-KEPT = 2**20  # maximum number of stored weights; if it is exceeded, SPARSE is halved
+KEPT = 2**20  # maximum number of stored weights; a sketch that exceeds it halves its own value of SPARSE
 CHUNK = 2**19  # weights processed at once
 LARGEST = 3.4e38  # about the largest float32
 
