@@ -101,7 +101,7 @@ class _WeightReader:
                 yield inner, self._values(member)
 
     def _once(self, member: Any) -> None:
-        """Raise OSError if two links lead to the same member: a few links could multiply into endless members."""
+        """Raise OSError if two links lead to the same member, because nested links could multiply the members."""
         address = require("h5py", extra="bench").h5o.get_info(member.id).addr
         if address in self._seen:
             raise OSError(f"{member.name} is in the file under two names")
