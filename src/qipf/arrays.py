@@ -82,7 +82,7 @@ def is_traced(values: Array) -> bool:
 
 
 def widest_float(device: Any) -> str:
-    """Return the widest floating-point type that `device` supports: "float32" for "mps" (Apple), otherwise "float64"."""
+    """Return the widest floating-point type of `device`: "float32" for Apple's "mps", otherwise "float64"."""
     return "float32" if str(device).partition(":")[0] == "mps" else "float64"
 
 
@@ -137,9 +137,9 @@ def interpolate(values: Array, at: Array, to: Array) -> Array:
     """Evaluate an increasing piecewise-linear function with operations that can be exported.
 
     Args:
-        values: The points at which to evaluate the function, (N,); NaN stays NaN.
-        at: The knots in ascending order, (K,).
-        to: The values of the function at the knots, (K,).
+        values: (N,) points; NaN stays NaN.
+        at: (K,) knots in ascending order.
+        to: (K,) values of the function at the knots.
     """
     xp = namespace(values)
     if is_traced(values):  # not every exporter supports searchsorted

@@ -24,7 +24,7 @@ class Problem(ValueError, TypeError):
     """An invalid argument, caught by both `except ValueError` and `except TypeError`.
 
     Args:
-        argument: The name of the parameter, such as "labels"; not of a command-line option.
+        argument: The name of the parameter, such as "labels".
         found: A description of the value, or a complete statement if `expected` is empty.
         expected: A description of valid values.
         hint: The remedy.
@@ -53,7 +53,7 @@ class Problem(ValueError, TypeError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its type if it has none."""
+    """Return the first line of an error's message, or the name of its type if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -12,17 +12,13 @@ from typing import IO
 
 
 def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotFoundError) -> None:
-    """Raise `error` if the folder of `path` does not exist; the message names a command-line `option`, if any."""
+    """Raise `error` if the folder of `path` does not exist; the message may name a command-line `option`."""
     if not path.parent.is_dir():
         raise error(f"{option or f'cannot write {path}'}: there is no folder {path.parent}; create it first")
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write `data` to `path` atomically: a crash leaves either the old file or the complete new one.
-
-    Raises:
-        FileNotFoundError: The folder of `path` does not exist.
-    """
+    """Write `data` to `path` atomically: a crash leaves either the old file or the complete new one."""
     with replacing(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 

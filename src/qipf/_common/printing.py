@@ -31,7 +31,7 @@ def _escaped(letter: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML, with a limit on the parts of a key, because the parser's memory use is quadratic in their number.
+    """Parse TOML, with a limit on the parts of a key because the parser needs quadratic memory.
 
     Raises:
         Problem: `text` is invalid or nested too deeply, or a line has more than `MOST_DOTS` dots.

@@ -54,7 +54,7 @@ class Batch(NamedTuple):
         args: Positional arguments of the model.
         kwargs: Keyword arguments of the model.
         labels: One label or row of labels per input, or None.
-        mask: The attention mask in the data, even if the model does not accept it, or None.
+        mask: The attention mask in the data, or None.
         rows: The number of inputs.
         number: The index of the batch.
         numbers: The index of each row in the user's data; perturbed copies of a row keep its index.
@@ -99,7 +99,7 @@ class Batch(NamedTuple):
 
 
 class Source:
-    """An iterable of batches, each of which consists of raw inputs, raw labels or None, and row indices.
+    """An iterable of batches; a batch consists of raw inputs, raw labels or None, and row indices.
 
     Args:
         data: An array, (inputs, labels), a dict of arrays, a dataset, a loader, or an iterable of batches.
@@ -107,8 +107,8 @@ class Source:
         numbers: The index of each row in the original data; None to count from 0.
 
     Attributes:
-        rows: The number of rows; None if it is unknown until the data has been read.
-        count: The number of batches; None if it is unknown.
+        rows: The number of rows; None if unknown.
+        count: The number of batches; None if unknown.
         indexed: True if rows can be read in any order.
     """
 
@@ -224,7 +224,7 @@ def mask_key(names: Container[str]) -> str:
 
 
 def take(values: Any, rows: Any) -> Any:
-    """Select rows of every array in a nested structure with a slice or a NumPy array of indices; keep scalars."""
+    """Select rows of every array in a nested structure, with a slice or an array of indices; keep scalars."""
     if isinstance(values, Mapping):
         return {key: take(part, rows) for key, part in values.items()}
     if isinstance(values, tuple | list):
@@ -233,7 +233,7 @@ def take(values: Any, rows: Any) -> Any:
 
 
 def row_count(values: Any) -> int | None:
-    """Return the number of rows of the first array in a nested structure, or None if there is no array."""
+    """Return the number of rows of the first array in a nested structure, or None without an array."""
     if is_array(values):
         return len(values) if len(values.shape) else None
     parts = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()
@@ -255,7 +255,7 @@ def is_numbers(value: Any) -> bool:
 
 
 def as_numbers(values: Any, name: str) -> np.ndarray:
-    """Convert a list, a table or another array-like to an array of numbers, without a copy if possible."""
+    """Convert an array, list or table to an array of numbers, without a copy if possible."""
     array = _to_array(values, name)
     if array.dtype.kind in "biufc":
         return array
@@ -266,12 +266,12 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
 
 
 def colours_last(shape: Sequence[int]) -> bool:
-    """Return True if images of this shape are (N, H, W, c) instead of (N, c, H, W), for c = 1, 3 or 4 colours."""
+    """Return True for images (N, H, W, c), and False for images (N, c, H, W), with c = 1, 3 or 4 colours."""
     return shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
 
 
 def one_per_row(labels: Array, rows: int, number: int) -> Array:
-    """Return the labels of a batch unchanged; raise Problem unless there is one entry or row per input."""
+    """Return the labels of a batch; raise Problem unless there is one entry or row per input."""
     if labels.ndim == 0:
         raise Problem(
             "labels", f"batch {number}: expected one label per row, got a single number",
@@ -283,7 +283,7 @@ def one_per_row(labels: Array, rows: int, number: int) -> Array:
 
 
 def describe(value: Any) -> str:
-    """Describe a value for an error message, including the types and shapes of its arrays."""
+    """Describe a value and its arrays for an error message."""
     array: Any = value
     if compat.is_array_api_obj(value):
         return f"{str(array.dtype).removeprefix('torch.')} array of shape {tuple(array.shape)}"

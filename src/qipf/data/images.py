@@ -24,7 +24,7 @@ SCANS = 100
 
 
 def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
-    """Return the images in a folder, and the class of each and the class names if they are in class subfolders."""
+    """Return the images in a folder and, if it has class subfolders, the class of each image and the class names."""
     here = sorted(file for file in folder.iterdir() if file.suffix.lower() in FORMATS)
     folders = sorted(part for part in folder.iterdir() if part.is_dir() and not part.name.startswith("."))
     by_class = [sorted(file for file in part.rglob("*") if file.suffix.lower() in FORMATS) for part in folders]

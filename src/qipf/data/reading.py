@@ -90,7 +90,7 @@ class Data:
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
         """Return the data with the inputs that a model takes, matched to the arrays of an `.npz` by name.
 
-        The array `inputs` provides the first input without an array of its name. An `attention_mask` is always included.
+        The array `inputs` provides the first input without an array of its own. An `attention_mask` is always included.
         """
         if not self.has_inputs:
             return replace(self, named={})
@@ -222,7 +222,7 @@ def listed(part: str) -> str:
 
 
 def no_labels(path: Path) -> Problem:
-    """Return the error for data without labels, which lists the arrays found and the accepted names."""
+    """Return the error for data without labels."""
     found = f" only {', '.join(Archive(path).files)}" if path.suffix == ".npz" else ""
     hint = "sort the images into class subfolders" if path.is_dir() else f"name the array {listed('labels')}"
     hint = "write both to an .npz: numpy.savez(file, inputs=..., labels=...)" if path.suffix == ".npy" else hint

@@ -83,14 +83,10 @@ def _npz(file: Path) -> Columns:
 
 
 def read_parquet(path: Path, *, row: int) -> Any:
-    """Read the columns with one number or string per row as an Arrow table, in which equal strings are stored once.
+    """Read the columns with one number or string per row as an Arrow table; the caller needs `row` bytes per row.
 
-    Arrow sets no memory limit. On Linux, the operating system enforces one; elsewhere, only the sizes that the file
-    declares are checked.
-
-    Args:
-        path: The file.
-        row: The memory in bytes that the caller needs per row.
+    On Linux, the operating system enforces the memory limit. Elsewhere, only the sizes that the file declares are
+    checked.
     """
     arrow = require("pyarrow", extra="torch")
     path.open("rb").close()  # raises an OSError if the file cannot be opened
@@ -142,7 +138,7 @@ def _claimed(about: Any) -> int:
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow column; equal strings of a dictionary are the same object."""
+    """Return the values of an Arrow column; equal strings in a dictionary share one object."""
     values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
@@ -181,9 +177,9 @@ def read_correct(
 
     Args:
         columns: The table.
-        correct: The name of a column of 0 and 1, or true and false.
-        label: The name of the column of true classes, used if there is no column `correct`.
-        predicted: The name of the column of predicted classes.
+        correct: The column of 0 and 1, or true and false.
+        label: The column of true classes, used if there is no column `correct`.
+        predicted: The column of predicted classes.
 
     Raises:
         Problem: A value is neither 0 nor 1, or the classes cannot be compared exactly.

@@ -18,8 +18,8 @@ SHORTER = "files may only grow, so write a new file instead"
 class Tail:
     """A reader of the rows appended since the previous call of `new`.
 
-    An incomplete last line of a CSV file is left for the next call. A Parquet file may be replaced by a longer one; a
-    file that cannot be read yet is retried in the next call.
+    A Parquet file may be replaced by a longer one. An incomplete last line of a CSV file, or a Parquet file that cannot
+    be read yet, is left for the next call.
     """
 
     def __init__(self, path: Path) -> None:

@@ -32,7 +32,7 @@ def silverman(samples: Array) -> float:
         samples: An array (n,) or (n, d).
 
     Raises:
-        ValueError: The samples are all equal, contain NaN or infinite values, or have the wrong shape.
+        ValueError: The samples are all equal, not finite or of the wrong shape.
     """
     values = to_numpy(as_samples(samples, "samples")).astype(np.float64)
     n, d = values.shape
@@ -80,19 +80,18 @@ def cross_validated_factor(
 ) -> FactorChoice:
     """Choose the multiple of Silverman's bandwidth that best detects errors in clean held-out predictions.
 
-    The predictions are split into folds with equal shares of errors. The factor with the highest mean ROC-AUC over the
-    folds is chosen. Ties are broken by the mean average precision, then by the order of the factors.
+    The factor with the highest mean ROC-AUC over stratified folds is chosen. Ties are broken by the mean average
+    precision, then by the order of the factors.
 
     Args:
-        score: A function that takes a factor and returns the uncertainty (N,) of the held-out predictions.
+        score: A function that takes a factor and returns the uncertainty (N,) of the predictions.
         wrong: (N,) booleans, True for errors of the model.
         factors: The factors to try, all positive.
         folds: The number of folds, at least 2.
         seed: The seed of the split into folds.
 
     Raises:
-        ValueError: A fold would contain no errors or only errors, or a factor or score is invalid.
-        TypeError: `wrong` is not a boolean array.
+        ValueError: A fold would contain no errors or only errors, or an argument is invalid.
     """
     wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
     if not namespace(wrong).isdtype(wrong.dtype, "bool") or wrong.ndim != 1:

@@ -29,7 +29,7 @@ class BinnedField:
     Results have the library, dtype and device of the query, but no gradient.
 
     Args:
-        measure: The binned samples, in units of the bandwidth relative to `centre`.
+        measure: The binned samples, relative to `centre` and in units of the bandwidth.
         centre: The number subtracted from queries.
         bandwidth: The bandwidth s, in the units of the samples.
     """
@@ -107,14 +107,7 @@ class BinnedField:
 
 
 class Measure:
-    r"""Binned samples in units of the bandwidth: bin j has a position p_j and moments m_jk = sum_t (w_t - p_j)^k.
-
-    With z = u - p, the kernel of a sample at p + d, evaluated at u, has the Taylor series
-
-    .. math::  e^{-(z - d)^2 / 2} = e^{-z^2 / 2} \sum_k \frac{d^k}{k!} He_k(z) .
-
-    Its j-th derivative with respect to u has (-1)^j He_{k+j} in place of He_k. Summed over the samples of a bin, d^k
-    becomes the k-th moment.
+    """Binned samples in units of the bandwidth: bin j has a position p_j and moments m_jk = sum_t (w_t - p_j)^k.
 
     Args:
         positions: (B,) in ascending order.
@@ -235,6 +228,8 @@ def _window(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _moment_sums(
     u: np.ndarray, positions: np.ndarray, moments: np.ndarray, window: tuple[np.ndarray, np.ndarray]
 ) -> Values:
+    # With z = u - p, the kernel of a sample at p + d is exp(-(z - d)^2 / 2) = exp(-z^2 / 2) sum_k d^k / k! He_k(z). Its
+    # j-th derivative has (-1)^j He_(k+j) in place of He_k. Summed over the samples of a bin, d^k becomes a moment.
     indices, mine = window
     z = u[:, None] - positions[indices]
     half = 0.5 * z * z

@@ -19,7 +19,10 @@ DIFFERENCES = 8  # up to this dimension, differences are computed per coordinate
 
 
 class Derivatives(NamedTuple):
-    r"""log psi and its relative derivatives, in units of the bandwidth s."""
+    r"""log psi and its relative derivatives, in units of the bandwidth s.
+
+    E_p is the mean over the samples w_t with weights p_t(y), the softmax of -|y - w_t|^2 / (2 s^2).
+    """
 
     log: Array
     """log psi(y), shape (N,)"""
@@ -42,7 +45,7 @@ class Field:
         memory: The maximum scratch memory of one evaluation, in bytes.
 
     Raises:
-        ValueError: The samples are empty, not finite or of the wrong shape, or `bandwidth` is not a positive number.
+        ValueError: The samples are empty, not finite or of the wrong shape, or `bandwidth` is not positive.
         TypeError: The samples are integers or complex numbers.
     """
 
@@ -74,17 +77,10 @@ class Field:
         return self._evaluate(y, derivatives=False)[0]
 
     def derivatives(self, y: Array) -> Derivatives:
-        r"""Return log psi and its relative derivatives in units of the bandwidth.
-
-        With p_t(y) the softmax of -|y - w_t|^2 / (2 s^2) over the samples,
-
-        .. math::
-            \frac{s \nabla\psi}{\psi} = -\frac{E_p[y - w]}{s}, \qquad
-            \frac{s^2 \nabla^2\psi}{\psi} = \frac{E_p|y - w|^2}{s^2} - d .
+        """Return log psi and its relative derivatives in units of the bandwidth.
 
         Args:
-            y: Queries: (N,) or (N, 1) for d = 1, and (N, d) otherwise. The results of a single query, () or (d,), have
-                no leading axis.
+            y: Queries (N, d), or (N,) if d = 1. The results of a single query, (d,) or (), have no leading axis.
         """
         log, mean, square = self._evaluate(y, derivatives=True)
         return Derivatives(log, -mean, square - self.dimension)

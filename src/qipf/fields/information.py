@@ -36,7 +36,7 @@ def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) 
 
     .. math::  \Psi_X(X) = \frac1{n^2} \sum_{i,j} g_s(x_i - x_j)
 
-    The kernel is unnormalised, so the result lies between 1/n and 1.
+    The result lies between 1/n and 1.
     """
     return cross_information_potential(x, x, bandwidth, memory=memory)
 
@@ -46,7 +46,7 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
 
     .. math::  \Psi_X(Y) = \frac1{nm} \sum_{i,j} g_s(x_i - y_j)
 
-    The kernel is unnormalised, so the result lies between 0 and 1.
+    The result lies between 0 and 1.
     """
     x, y = _pair(x, y)
     return namespace(x).exp(_log_mean_kernel(x, y, check_positive("bandwidth", bandwidth), memory))
@@ -98,7 +98,7 @@ def cauchy_schwarz_divergence(
 
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
 
-    It is zero only if the two density estimates are equal, and finite for samples at any distance.
+    It is zero only if the density estimates are equal.
     """
     x, y = _pair(x, y)
     xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
@@ -110,13 +110,13 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
     .. math::  \hat\mu(y) = \frac1n \sum_t g_s(x_t - y)
 
-    This is `Field(x, bandwidth)(y)`, with one value between 0 and 1 per query.
+    This is equal to `Field(x, bandwidth)(y)`.
     """
     return Field(x, bandwidth, memory=memory)(y)
 
 
 def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the maximum mean discrepancy: the RKHS distance, from 0 to sqrt 2, between the mean embeddings of x and y.
+    r"""Return the maximum mean discrepancy, the RKHS distance (from 0 to sqrt 2) between the mean embeddings.
 
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
     """
@@ -127,8 +127,7 @@ def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: in
 def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
     r"""Return the squared maximum mean discrepancy, as an unbiased U-statistic or the biased squared distance.
 
-    The unbiased estimate needs at least two samples of each distribution. Its expectation is zero if the distributions
-    are equal, so it can be negative.
+    The unbiased estimate needs at least two samples of each distribution, and can be negative.
     """
     x, y = _pair(x, y)
     xp = namespace(x)
@@ -147,15 +146,14 @@ def lower_bound(
 ) -> Array:
     r"""Return a lower bound on the information potential \int f^2, from densities g_1..g_N (paper, appendix A).
 
-    This is eq. 25 with g in place of f in the last factor and in the Gram matrix. V(f, g) = \int f g is a positive
-    definite kernel; the bound is the squared RKHS norm of the projection of V(f, .) onto the span of the V(g_i, .):
+    This is eq. 25, corrected: the last factor and the Gram matrix have g in place of f.
 
     .. math::
-        \int f^2 = \|V(f, \cdot)\|^2 \ge \sum_{i,j} b_i \, (G^{-1})_{ij} \, b_j, \qquad
+        \int f^2 \ge \sum_{i,j} b_i \, (G^{-1})_{ij} \, b_j, \qquad
         b_i = \int f g_i, \quad G_{ij} = \int g_i g_j ,
 
     with equality if and only if f is a linear combination of the g_i. Directions in which the g_i are nearly linearly
-    dependent are omitted, so that the bound still holds.
+    dependent are omitted; the bound still holds.
 
     Args:
         x: Samples of f.

@@ -36,20 +36,13 @@ class ModeTable:
 
     With y = (z - mean) / std, the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or
     :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. It has breaks at the poles of V_k and at points
-    where a different term becomes the minimum. The table stores polynomials on pieces between the breaks, not for f
-    but for
+    where a different term becomes the minimum. Between the breaks, the table stores polynomials for u = f / (f + c),
+    which is smooth even near a pole; c is the median of f for y from -3 to 3.
 
-    .. math::  u = \frac{f}{f + c}, \qquad f = \frac{c \, u}{1 - u} ,
-
-    which is smooth even near a pole. The constant c is the typical value of f, its median for y from -3 to 3.
-
-    The error of u on a piece is at most `tolerance` times the larger of 0.001 and the maximum of u. The error of f is
-    therefore at most `tolerance` times :math:`(c + f)^2 / c`.
+    The error of f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
     Args:
-        arrays: The arrays that `fit` creates: `grid` (the lower end, cells per unit of z), `typical` (F,), `starts`
-            (F, cells), `breaks` (F, B, cells) and `pieces` (3 + degree, P). A piece consists of its centre, the inverse
-            of half its width, and coefficients, highest power first. Function 0 is the mean, followed by the orders.
+        arrays: The arrays that `fit` creates.
 
     Raises:
         ValueError: Arrays are missing or inconsistent.
@@ -84,7 +77,7 @@ class ModeTable:
             radius: The distance r, in units of y.
             mean: The mean of z.
             std: The standard deviation of z.
-            lowest: The lower bounds L_k, (K,); None uses the minimum over {y - r, y, y + r}.
+            lowest: The lower bounds L_k, (K,); None for the minimum over {y - r, y, y + r}.
             tolerance: The tolerance of the error.
         """
         if any(order < 2 or order % 2 for order in orders):
@@ -268,6 +261,8 @@ def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray]
     inner = starts[:, None, :] + np.arange(most)[:, None]
     breaks = np.stack([ends[np.minimum(own, ends.size - 1)] for own, (ends, _) in zip(inner, curves, strict=True)])
     sizes = [columns.shape[1] for _, columns in curves]
+    # F functions: the mean, then the orders. A column of `pieces` is a centre, the inverse of half the width, and the
+    # coefficients of the polynomial, highest power first. Shapes: (2,), (F, cells), (F, B, cells), (3 + degree, P).
     return {
         "grid": np.asarray([low, cells / (high - low)]),
         "starts": starts + np.cumsum([0, *sizes[:-1]])[:, None],

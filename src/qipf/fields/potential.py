@@ -30,8 +30,6 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
             = \frac{s^2}{2} \left( \frac{\varphi^2 H_k''}{H_k} \frac{|\nabla\varphi|^2}{\varphi^2}
               + \frac{\varphi H_k'}{H_k} \frac{\nabla^2\varphi}{\varphi} \right) .
 
-    V_k has poles at the zeros of H_k(phi), at which the result is large but finite.
-
     Args:
         field: The field psi.
         y: The queries, in a shape that the field accepts.
@@ -39,7 +37,7 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
         root: Take the square root of the field first, as in Algorithm 1 of the paper.
 
     Returns:
-        An array (N, K), or (K,) for a single query.
+        An array (N, K), or (K,) for a single query; large but finite at the zeros of H_k(phi).
     """
     return _potentials_at(field.derivatives(y), check_orders(orders), root)
 
@@ -72,8 +70,6 @@ def uncertainty_modes(
 ) -> Array:
     r"""Return the paper's uncertainty modes H_0^k = V_k + E_k with E_k = -min V_k (eq. 13 and Algorithm 1).
 
-    A mode is the height of the potential above its lower bound, which is never negative.
-
     Args:
         field: The field psi.
         y: The queries, in a shape that the field accepts.
@@ -85,7 +81,7 @@ def uncertainty_modes(
         reference: The points for `lower_bound="reference"`, shaped like queries.
 
     Returns:
-        An array (N, K), or (K,) for a single query.
+        An array (N, K), or (K,) for a single query, without negative values.
     """
     orders = check_orders(orders)
     check_choice("lower_bound", lower_bound, get_args(LowerBound))

@@ -39,7 +39,7 @@ def uncertainty_modes(
 
     Args:
         samples: (n,) standardised weights.
-        y: (N,) standardised predictions, or a single prediction of shape ().
+        y: (N,) standardised predictions, or a single prediction ().
         bandwidth: The bandwidth s; the paper's tables use 80 times Silverman's bandwidth.
         max_order: The order K, at most 40.
         stride: The lowest order, and the step between the orders.
@@ -47,7 +47,7 @@ def uncertainty_modes(
         memory: Scratch memory in bytes.
 
     Returns:
-        (N, modes), or (modes,) for a single prediction; large but finite at the zeros of H_k(phi).
+        (N, modes), or (modes,) for a single prediction.
     """
     field = Field(samples, bandwidth, memory=memory)
     if field.dimension != 1:

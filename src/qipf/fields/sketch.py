@@ -32,10 +32,7 @@ class TooNarrowError(ValueError):
 class FieldSketch:
     r"""A summary of weights, added array by array, from which the field at any bandwidth can be computed.
 
-    Weights are sorted into 4,096 bins per power of two, and each bin stores the number of its weights and their first
-    six moments. Arrays can be added in any order, and sketches can be merged.
-
-    A sketch uses at most 120 MiB, and usually a few MiB. Adding weights needs up to 90 MiB of scratch memory.
+    A sketch takes up at most 120 MiB, and usually a few MiB. Adding weights needs up to 90 MiB of scratch memory.
 
     Args:
         bandwidth: The bandwidth of the kernels, in the units of the weights.
@@ -127,7 +124,7 @@ class FieldSketch:
         """Add all weights of another sketch.
 
         Raises:
-            ValueError: The other sketch has a different bandwidth, factor or origin.
+            ValueError: The bandwidths, factors or origins differ.
         """
         for name in ("bandwidth", "factor", "origin"):
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -166,14 +163,14 @@ class FieldSketch:
         """Return the field of all weights added so far; more weights can be added afterwards.
 
         Args:
-            bandwidth: A bandwidth that overrides the settings of the sketch.
-            factor: A factor that overrides the settings of the sketch.
-            standardise: Return the field of the standardised weights (w - mean) / std.
+            bandwidth: The bandwidth, which overrides the settings of the sketch.
+            factor: The factor, which overrides the settings of the sketch.
+            standardise: Return the field of (w - mean) / std.
             tolerance: The maximum relative error of the second derivative due to the width of the bins.
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
-            ValueError: No weights were added, or there is not exactly one of bandwidth and factor.
+            ValueError: No weights were added, or not exactly one of `bandwidth` and `factor` is set.
         """
         if bandwidth is None and factor is None:
             bandwidth, factor = self.bandwidth, self.factor
@@ -215,7 +212,7 @@ class FieldSketch:
         return float((away**2 * sums[0] + 2 * away * sums[1] + sums[2]).sum())
 
     def quantile(self, probability: float | Sequence[float]) -> Any:
-        """Return one or more quantiles of the weights, interpolated within bins."""
+        """Return one or more quantiles of the weights."""
         positions, moments, _ = self._entries()
         upper = np.cumsum(moments[0]) - 1
         lower = upper - moments[0] + 1

@@ -13,7 +13,7 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
     """Return float64 scores (N,) and booleans (N,) that are True for wrong predictions.
 
     Raises:
-        ValueError: The lengths differ, a score is NaN or infinite, or `correct` contains values other than 0 and 1.
+        ValueError: The lengths differ, a score is not finite, or a value of `correct` is neither 0 nor 1.
         TypeError: The values are not real numbers.
     """
     scores = finite(uncertainty, name)

@@ -27,7 +27,7 @@ class Brier(NamedTuple):
 
 
 class Calibration:
-    """Calibration metrics of resamples; a weight counts how often a resample contains a prediction.
+    """Calibration metrics of weighted resamples.
 
     Args:
         p: (N,) error probabilities.
@@ -85,9 +85,8 @@ def adaptive_ece(probability: Array, correct: Array, bins: int = BINS) -> float:
 def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
     """Return the Brier score, the mean of (p - wrong)^2 (appendix D.2 omits the square), and its decomposition.
 
-    With the mean probability p_k and the error rate o_k of the n_k predictions in bin k of `ece`, and the overall error
-    rate o, reliability = sum n_k/N (p_k - o_k)^2 and uncertainty = o (1 - o). The resolution is sum n_k/N (o_k - o)^2
-    plus terms within bins that make the decomposition exact (Stephenson et al. 2008).
+    Reliability and uncertainty have the usual definitions, with the bins of `ece`. The resolution includes the terms
+    within bins that make the decomposition exact (Stephenson et al. 2008).
     """
     found = _values(probability, correct, bins)
     return Brier(*(found[f"brier_{{}}{part}"] for part in ("", "_reliability", "_resolution", "_uncertainty")))

@@ -21,7 +21,7 @@ class Counts:
     Args:
         scores: (N,), in ascending order.
         wrong: (N,), 1 for an error and 0 otherwise.
-        weights: (R, N), how often each resample contains each prediction.
+        weights: (R, N) counts of each prediction in each resample.
     """
 
     def __init__(self, scores: np.ndarray, wrong: np.ndarray, weights: np.ndarray) -> None:
@@ -177,7 +177,7 @@ def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[n
 
 
 def risk_of_surest(c: Counts, count: np.ndarray) -> np.ndarray:
-    """Return the error rate of the `count` (R,) most certain predictions; a count below 1 is treated as 1."""
+    """Return the error rate of the `count` (R,) most certain predictions, at least one in each resample."""
     count = np.maximum(count, 1)
     at = np.arange(len(c.n)), (c.through < count[:, None]).sum(axis=1)
     return (c.errors_before[at] + (count - c.before[at]) * c.errors[at] / c.size[at]) / count

@@ -68,23 +68,23 @@ def evaluate(
     """Measure how well `uncertainty` detects wrong predictions, with 95 % bootstrap intervals of every metric.
 
     Calibration metrics come in two versions. The `proper` version uses `probability`, which should come from a
-    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version scales the score to
-    [0, 1] by its minimum and maximum and treats it as an error probability, which it is not.
+    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the score, scaled
+    to [0, 1] by its minimum and maximum, which is not a probability.
 
     Args:
         uncertainty: One score per prediction; higher is less certain.
         correct: Whether each prediction is correct, as booleans or zeros and ones.
         probability: The probability that each prediction is wrong.
-        groups: The group of each prediction, (N,), if predictions are dependent, such as the pixels of an image. Entire
-            groups are resampled; with a single group, there are no intervals.
-        bootstrap: The number of resamples; 0 disables intervals. The default is 1,000 for up to 33,000 predictions,
-            fewer for more predictions, and 0 above about 335,000.
+        groups: The group of each prediction, for dependent predictions such as the pixels of an image. Entire groups
+            are resampled; a single group has no intervals.
+        bootstrap: The number of resamples; 0 disables intervals. The default is 1,000, fewer above 33,000 predictions,
+            and 0 above about 335,000.
         seed: The seed of the resamples.
         progress: Show a progress bar if resampling takes long.
 
     Returns:
         A dictionary with "n", "errors" and the value of every name in `METRICS`; with intervals, also name + "_low" and
-        name + "_high". Undefined metrics are NaN, and "reasons" maps their names to explanations.
+        name + "_high". Undefined metrics are NaN; "reasons" explains why.
     """
     if bootstrap is not None:
         check_whole("bootstrap", bootstrap, 0)
@@ -114,10 +114,7 @@ def evaluate(
 
 
 def resamples_for(predictions: int) -> int:
-    """Return the default number of resamples of `evaluate`: at most 1,000, with at most 2^25 draws in total.
-
-    The result is 0 if these limits allow fewer than 100 resamples.
-    """
+    """Return the default number of resamples of `evaluate`: from 100 to 1,000, or 0 if 100 would take too long."""
     count = min(MOST_RESAMPLES, MOST_DRAWN // max(1, predictions))
     return count if count >= LEAST_RESAMPLES else 0
 
@@ -142,7 +139,7 @@ def measure(
         scores: (N,), in ascending order; N is at least 1.
         wrong: (N,) booleans.
         probability: (N,) error probabilities, or None.
-        resamples: Blocks of weights (R, N) that count how often each resample contains each prediction.
+        resamples: Blocks of weights (R, N) that count each prediction in each resample.
     """
     errors = wrong.astype(np.float64)
     versions = {"paper": unit_range(scores), "proper": probability}
@@ -191,7 +188,7 @@ def resample_weights(n: int, count: int, seed: int, groups: np.ndarray | None = 
 
 
 def group_numbers(groups: Array, size: int) -> np.ndarray:
-    """Return the group index of each of `size` predictions, from 0 to G - 1, in the order of the sorted names."""
+    """Return the index of the group of each of `size` predictions, from 0 to G - 1."""
     names = to_numpy(groups).ravel()
     if names.size != size:
         raise ValueError(f"groups: expected {size} values, one per prediction, got {names.size}")

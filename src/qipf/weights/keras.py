@@ -59,7 +59,6 @@ def load_keras(path: str | Path) -> nn.Sequential:
     A `DenseFlipout` layer of TensorFlow Probability is loaded with the means of its weights.
 
     Raises:
-        FileNotFoundError: The file does not exist.
         ValueError: The file contains no sequential network, or the network has an unsupported layer.
     """
     net, ended = nn.Sequential(), False

@@ -31,8 +31,8 @@ def pool_weights(
         kernels: The result of `read_weights`, or a list of arrays.
         blocks: The shape of the blocks of each kernel, in order or by name.
         target: The approximate number of values per kernel; None for `values_per_layer(len(kernels))`.
-        edges: The treatment of blocks that extend beyond a kernel: "error" raises an error, "mean" averages the values
-            inside the kernel, and "zeros" counts the missing values as zeros, as the authors' program does.
+        edges: How to treat blocks that extend beyond a kernel: "error" raises an error, "mean" averages the values
+            inside, and "zeros" pads with zeros, as the authors' program does.
 
     Returns:
         A vector of float32, or of float64 if any kernel is float64.
@@ -65,7 +65,7 @@ def pool_weights(
 def values_per_layer(layers: int) -> int:
     """Return the default number of values per layer, for a total of `1050 * layers ** 0.4`.
 
-    This total is close to those in the paper: 2,400 for the 8 kernels of VGG-3, and 3,552 for the 21 of ResNet-18.
+    The paper's totals are similar: 2,400 for the 8 kernels of VGG-3, and 3,552 for the 21 of ResNet-18.
     """
     return max(1, round(1050 * layers**0.4 / layers))
 

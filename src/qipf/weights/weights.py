@@ -22,14 +22,13 @@ _INSIDE = ("params", "state_dict", "model_state_dict")  # keys of the weights in
 def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> dict[str, np.ndarray]:
     """Return the kernels of a model (its parameters of two or more dimensions) as NumPy arrays, keyed by name.
 
-    The kernels are in the order of the model and in the layout of the source: (out, in, height, width) in torch, and
-    (height, width, in, out) in Keras. Tied weights occur once.
+    The kernels keep the order and layout of the source, such as (out, in, height, width) in torch and (height, width,
+    in, out) in Keras. Tied weights occur once.
 
     Args:
         source: A torch module or its state dict, the path of a `.safetensors`, `.h5` or `.weights.h5` file, an ONNX
             model as for `qipf.collect`, a fitted scikit-learn MLP, a JAX pytree such as flax parameters or an equinox
-            module, or a list of arrays. Arrays in safetensors and Keras 3 files are sorted by name, because these files
-            do not store the order of layers.
+            module, or a list of arrays. The arrays of safetensors and Keras 3 files are sorted by name.
         biases: Include parameters of fewer than two dimensions outside normalisation layers.
         norms: Include scales and shifts of normalisation layers, but not their running statistics.
 
@@ -38,7 +37,6 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
 
     Raises:
         TypeError: The type of the source is not supported.
-        FileNotFoundError: The file does not exist.
         ValueError: The file is damaged or not a weight file, there are no kernels, or weights are NaN or infinite.
     """
     named, known_norms = _parameters(source)
