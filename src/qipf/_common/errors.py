@@ -1,4 +1,4 @@
-"""Errors that a user can act on, and the exit codes of the command line."""
+"""Errors that a user can act on, their exit codes on the command line, and checks of arguments."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from qipf.arrays import Array, check_not_masked
 LABELS = ("labels", "label", "targets", "target", "y")
 """Keys under which a dict may hold labels."""
 INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
-"""Keys under which a dict may hold the input of a model with one input, whatever its name in the model."""
+"""Keys under which a dict may hold the only input of a model, whatever its name in the model."""
 MASK = "attention_mask"
 _KINDS = {"U": "strings", "S": "bytes", "O": "Python objects", "M": "dates", "m": "durations", "V": "records"}
 
@@ -154,7 +154,7 @@ class Source:
         return self._batches() if started is None else started
 
     def peek(self) -> tuple[Any, Any, Sequence[int]] | None:
-        """Return the first batch, or None if there are no batches; the next iteration yields it again."""
+        """Return the first batch without consuming it, or None if there are no batches."""
         stream = iter(self)
         first = next(stream, None)
         self._started = stream if first is None else chain([first], stream)
@@ -233,7 +233,7 @@ def take(values: Any, rows: Any) -> Any:
 
 
 def row_count(values: Any) -> int | None:
-    """Return the number of rows of the first array in a nested structure, or None without an array."""
+    """Return the number of rows of the first array in a nested structure, or None if there is no array."""
     if is_array(values):
         return len(values) if len(values.shape) else None
     parts = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()

@@ -108,7 +108,7 @@ def open_npy(path: Path) -> np.ndarray:
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """Convert an array to the byte order of this machine, the only one that torch supports."""
+    """Convert an array to the native byte order, which torch requires."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

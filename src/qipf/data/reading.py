@@ -90,7 +90,7 @@ class Data:
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
         """Return the data with the inputs that a model takes, matched to the arrays of an `.npz` by name.
 
-        The array `inputs` provides the first input without an array of its own. An `attention_mask` is always included.
+        The array `inputs` is used for the first input without an array of its own. An `attention_mask` is always kept.
         """
         if not self.has_inputs:
             return replace(self, named={})

@@ -31,7 +31,7 @@ MOST_COLUMNS = 10_000
 FLAGS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
 """Strings that mark a wrong prediction (0) or a correct one (1)."""
 EXACT = 2.0**53
-"""The value from which on distinct integers may be equal as floating-point numbers."""
+"""The smallest magnitude at which distinct integers can be equal as floating-point numbers."""
 
 
 def read_columns(file: Path) -> Columns:
@@ -61,7 +61,7 @@ def check_header(line: bytes, file: Path) -> None:
 
 
 def _too_wide(file: Path, columns: int) -> Problem:
-    return Problem("table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep the scores")
+    return Problem("table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep only scores")
 
 
 def csv_columns(content: Any, file: Path) -> Columns:
@@ -151,7 +151,7 @@ def column_values(column: Any) -> list[Any]:
 
 def _arrow(table: Any, file: Path) -> Columns:
     if len(set(table.column_names)) < table.num_columns:
-        raise Problem("table", f"{file}: two columns have the same name", hint="is the line of names missing?")
+        raise Problem("table", f"{file}: two columns have the same name", hint="is the header line missing?")
     return {name: _column(table[name]) for name in table.column_names}
 
 
@@ -219,7 +219,7 @@ def missing(values: np.ndarray) -> np.ndarray:
 
 
 def check_values(name: str, values: np.ndarray, bad: np.ndarray, expected: str) -> None:
-    """Raise Problem for the first value of a column that is marked as bad."""
+    """Raise Problem for the first bad value of a column, if there is one."""
     if bad.any():
         row = int(np.argmax(bad))
         value = values[row]

@@ -116,9 +116,11 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
 
 def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the maximum mean discrepancy, the RKHS distance (from 0 to sqrt 2) between the mean embeddings.
+    r"""Return the maximum mean discrepancy: the RKHS distance between the mean embeddings of x and y.
 
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
+
+    The result lies between 0 and sqrt 2.
     """
     squared = squared_discrepancy(x, y, bandwidth, unbiased=False, memory=memory)
     return namespace(squared).sqrt(squared)

@@ -28,7 +28,7 @@ AT_POLES = 1e-12  # minimum of 1 - u, which keeps values finite at the poles
 BLOCK = 4096  # predictions per block in NumPy, so that a block fits into a core's cache
 
 Modes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and their columns
+Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and the columns of `pieces`
 
 
 class ModeTable:
@@ -261,8 +261,8 @@ def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray]
     inner = starts[:, None, :] + np.arange(most)[:, None]
     breaks = np.stack([ends[np.minimum(own, ends.size - 1)] for own, (ends, _) in zip(inner, curves, strict=True)])
     sizes = [columns.shape[1] for _, columns in curves]
-    # F functions: the mean, then the orders. A column of `pieces` is a centre, the inverse of half the width, and the
-    # coefficients of the polynomial, highest power first. Shapes: (2,), (F, cells), (F, B, cells), (3 + degree, P).
+    # The F functions are the mean and the orders. `starts` has the shape (F, cells), `breaks` (F, B, cells), and
+    # `pieces` (3 + degree, P): the centre, the inverse of half the width, and the coefficients, highest power first.
     return {
         "grid": np.asarray([low, cells / (high - low)]),
         "starts": starts + np.cumsum([0, *sizes[:-1]])[:, None],

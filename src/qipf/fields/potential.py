@@ -15,7 +15,7 @@ from qipf.fields.binned import BinnedField
 from qipf.fields.field import Derivatives, Field, as_queries
 
 HIGHEST = 1000
-"""The highest order allowed, which bounds the time and memory that a file can demand."""
+"""The highest order allowed, which bounds the time and memory that an untrusted file can demand."""
 AnyField = Field | BinnedField
 LowerBound = Literal["neighbourhood", "batch", "reference"]
 

@@ -59,7 +59,7 @@ class FieldSketch:
         self.origin = float(origin)
         self.minimum, self.maximum, self.count = math.inf, -math.inf, 0
         self._sums = np.zeros((MOMENTS, KEYS))
-        self._few = np.empty(0)  # the weights of bins with at most `_sparse` of them
+        self._few = np.empty(0)  # the weights in bins that hold at most `_sparse` weights
         self._sparse = SPARSE
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
 
 
 def probabilities(values: Array, rows: int) -> np.ndarray:
-    """Return the float64 error probabilities, in [0, 1], of `rows` predictions."""
+    """Validate and return the error probabilities, from 0 to 1, of `rows` predictions."""
     result = finite(values, "probability")
     if len(result) != rows:
         raise ValueError(f"probability, uncertainty: expected the same length, got {len(result)} and {rows}")

@@ -37,7 +37,8 @@ class Counts:
         self.found = self.total[:, None] - self.errors_before  # errors at or above each score
         self.flagged = self.n[:, None] - self.before
         self.precision = self.found / np.maximum(self.flagged, 1)
-        # Factors of metrics: NaN without errors (`some`), errors and correct predictions (`both`) or distinct scores.
+        # Each factor is 1, or NaN if there are no errors (`some`), no errors or no correct predictions (`both`), or no
+        # distinct scores (`spread`).
         self.some = np.where(self.total > 0, 1.0, np.nan)
         self.both = np.where(self.right > 0, self.some, np.nan)
         self.spread = np.where(self.size.max(axis=1) < self.n, 1.0, np.nan)
@@ -95,7 +96,7 @@ def pr_auc_trapezoid(c: Counts) -> np.ndarray:
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
-    """Return the share of correct predictions flagged by the highest threshold that flags a share `tpr` of errors."""
+    """Return the share of correct predictions flagged by the highest threshold that flags at least `tpr` of errors."""
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
     return _value(lambda c: _fpr_at(c, tpr), uncertainty, correct)

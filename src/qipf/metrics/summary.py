@@ -65,11 +65,11 @@ def evaluate(
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure how well `uncertainty` detects wrong predictions, with 95 % bootstrap intervals of every metric.
+    """Measure how well `uncertainty` detects wrong predictions, with 95 % bootstrap intervals for every metric.
 
     Calibration metrics come in two versions. The `proper` version uses `probability`, which should come from a
-    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the score, scaled
-    to [0, 1] by its minimum and maximum, which is not a probability.
+    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the score after
+    min-max scaling, which is not a probability.
 
     Args:
         uncertainty: One score per prediction; higher is less certain.
@@ -188,7 +188,7 @@ def resample_weights(n: int, count: int, seed: int, groups: np.ndarray | None = 
 
 
 def group_numbers(groups: Array, size: int) -> np.ndarray:
-    """Return the index of the group of each of `size` predictions, from 0 to G - 1."""
+    """Return the group index, from 0 to G - 1, of each of `size` predictions."""
     names = to_numpy(groups).ravel()
     if names.size != size:
         raise ValueError(f"groups: expected {size} values, one per prediction, got {names.size}")

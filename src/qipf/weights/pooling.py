@@ -22,7 +22,7 @@ def pool_weights(
     target: int | None = None,
     edges: Edges = "error",
 ) -> np.ndarray:
-    """Return the averages of blocks of each kernel, layer by layer, in row-major order.
+    """Average blocks of each kernel, and return the values layer by layer in row-major order.
 
     Without `blocks`, every kernel is divided into about `target` blocks with the proportions of the kernel. Kernels
     with at most `target` values are not pooled.

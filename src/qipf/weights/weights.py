@@ -192,7 +192,7 @@ def _is_float(name: str, values: Array) -> bool:
     kind = str(values.dtype)
     if "complex" in kind:
         raise TypeError(f"{name} is complex ({kind}): expected real weights")
-    return "float" in kind  # by name, as the array API standard lacks bfloat16 and float8
+    return "float" in kind  # by name, because the array API standard lacks bfloat16 and float8
 
 
 def _as_float(name: str, values: Array) -> np.ndarray:
