@@ -61,7 +61,9 @@ def check_header(line: bytes, file: Path) -> None:
 
 
 def _too_wide(file: Path, columns: int) -> Problem:
-    return Problem("table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep only scores")
+    return Problem(
+        "table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep only the score columns"
+    )
 
 
 def csv_columns(content: Any, file: Path) -> Columns:

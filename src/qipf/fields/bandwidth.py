@@ -69,7 +69,7 @@ class FactorScore(NamedTuple):
 
 
 class FactorChoice(NamedTuple):
-    """The factor chosen by cross-validation, and a table with one row per candidate."""
+    """The factor chosen by cross-validation, and the scores of every candidate."""
 
     factor: float
     table: tuple[FactorScore, ...]

@@ -80,7 +80,7 @@ class Field:
         """Return log psi and its relative derivatives in units of the bandwidth.
 
         Args:
-            y: Queries (N, d), or (N,) if d = 1. The results of a single query, (d,) or (), have no leading axis.
+            y: Queries (N, d), or (N,) if d = 1. Results of a single query, (d,) or () if d = 1, have no leading axis.
         """
         log, mean, square = self._evaluate(y, derivatives=True)
         return Derivatives(log, -mean, square - self.dimension)
@@ -91,7 +91,7 @@ class Field:
         working = xp.float32 if xp.finfo(queries.dtype).bits < 32 else queries.dtype
         device = compat.device(queries)
         samples = _transfer(self.samples, xp, working, device)
-        # Centre the samples and scale them by the bandwidth, which minimises rounding errors.
+        # Centre the samples and scale them by the bandwidth, which reduces rounding errors.
         centre = xp.mean(samples, axis=0)
         samples = (samples - centre) / self.bandwidth
         # Beyond `reach`, squared distances would overflow, and results no longer change.

@@ -85,8 +85,8 @@ def adaptive_ece(probability: Array, correct: Array, bins: int = BINS) -> float:
 def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
     """Return the Brier score, the mean of (p - wrong)^2 (appendix D.2 omits the square), and its decomposition.
 
-    Reliability and uncertainty have the usual definitions, with the bins of `ece`. The resolution includes the terms
-    within bins that make the decomposition exact (Stephenson et al. 2008).
+    The bins are those of `ece`. The resolution includes the terms within bins that make the decomposition exact
+    (Stephenson et al. 2008).
     """
     found = _values(probability, correct, bins)
     return Brier(*(found[f"brier_{{}}{part}"] for part in ("", "_reliability", "_resolution", "_uncertainty")))

@@ -178,7 +178,7 @@ def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[n
 
 
 def risk_of_surest(c: Counts, count: np.ndarray) -> np.ndarray:
-    """Return the error rate of the `count` (R,) most certain predictions, at least one in each resample."""
+    """Return the error rate of the `count` (R,) most certain predictions in each resample; 0 counts as 1."""
     count = np.maximum(count, 1)
     at = np.arange(len(c.n)), (c.through < count[:, None]).sum(axis=1)
     return (c.errors_before[at] + (count - c.before[at]) * c.errors[at] / c.size[at]) / count

@@ -68,8 +68,8 @@ def evaluate(
     """Measure how well `uncertainty` detects wrong predictions, with 95 % bootstrap intervals for every metric.
 
     Calibration metrics come in two versions. The `proper` version uses `probability`, which should come from a
-    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the score after
-    min-max scaling, which is not a probability.
+    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the min-max
+    scaled score, which is not a probability.
 
     Args:
         uncertainty: One score per prediction; higher is less certain.
@@ -133,8 +133,6 @@ def measure(
 ) -> dict[str, np.ndarray]:
     """Return every metric of every resample, or NaN if it is undefined in a resample.
 
-    The `paper` metrics scale every resample by the extremes of the full set, because the bootstrap fails for extremes.
-
     Args:
         scores: (N,), in ascending order; N is at least 1.
         wrong: (N,) booleans.
@@ -142,6 +140,7 @@ def measure(
         resamples: Blocks of weights (R, N) that count each prediction in each resample.
     """
     errors = wrong.astype(np.float64)
+    # Every resample is scaled by the extremes of the full set, because the bootstrap fails for extremes.
     versions = {"paper": unit_range(scores), "proper": probability}
     calibrations = {name: Calibration(p, errors) for name, p in versions.items() if p is not None}
     parts: dict[str, list[np.ndarray]] = {}

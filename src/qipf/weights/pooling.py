@@ -63,10 +63,8 @@ def pool_weights(
 
 
 def values_per_layer(layers: int) -> int:
-    """Return the default number of values per layer, for a total of `1050 * layers ** 0.4`.
-
-    The paper's totals are similar: 2,400 for the 8 kernels of VGG-3, and 3,552 for the 21 of ResNet-18.
-    """
+    """Return the default number of values per layer, for a total of `1050 * layers ** 0.4`."""
+    # The paper's totals are similar: 2,400 for the 8 kernels of VGG-3, and 3,552 for the 21 of ResNet-18.
     return max(1, round(1050 * layers**0.4 / layers))
 
 

@@ -36,7 +36,6 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
         Arrays of float32 or float64; half precision becomes float32.
 
     Raises:
-        TypeError: The type of the source is not supported.
         ValueError: The file is damaged or not a weight file, there are no kernels, or weights are NaN or infinite.
     """
     named, known_norms = _parameters(source)
