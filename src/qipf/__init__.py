@@ -1,8 +1,8 @@
 """Estimate the uncertainty of a trained network's predictions in one forward pass, without retraining.
 
-This module contains everything that is applied to a model. `qipf.fields` contains the mathematics, `qipf.tasks` the
-tasks and their options, `qipf.weights` functions that read the weights of a model, `qipf.predictive` methods that need
-several forward passes, and `qipf.arrays` helpers for writing a new score.
+The top level provides what most programs need. `qipf.fields` contains the mathematics, `qipf.tasks` the tasks and their
+options, `qipf.weights` functions that read the weights of a model, `qipf.predictive` methods that need several forward
+passes, and `qipf.arrays` helpers for writing a new score.
 """
 
 from __future__ import annotations

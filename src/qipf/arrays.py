@@ -13,7 +13,7 @@ from qipf._common.errors import Problem
 Array = Any
 """An array of any library; the array API standard does not define a static type yet."""
 
-_NAMESPACES: dict[type, Any] = {}  # a cache, as a lookup takes as long as an operation on a small array
+_NAMESPACES: dict[type, Any] = {}  # a cache, because a lookup takes as long as an operation on a small array
 
 
 def namespace(*arrays: Array) -> Any:
@@ -29,10 +29,10 @@ def namespace(*arrays: Array) -> Any:
 
 
 def as_array(values: Any, name: str) -> Array:
-    """Return a real floating-point array unchanged, and a number or a list of numbers as a NumPy float64 array.
+    """Return a real floating-point array unchanged; convert a number or a list to a float64 NumPy array.
 
     Raises:
-        TypeError: `values` is an array of another type, or does not consist of numbers.
+        TypeError: `values` is an array of another dtype, or does not consist of numbers.
     """
     array: Any = values
     check_not_masked(values, name)
@@ -82,22 +82,18 @@ def is_traced(values: Array) -> bool:
 
 
 def widest_float(device: Any) -> str:
-    """Return the widest floating-point type that a device supports: "float32" for Apple's "mps", otherwise "float64".
-
-    Args:
-        device: A device of any library, or its name.
-    """
+    """Return the widest floating-point type of `device`: "float32" for Apple's "mps", otherwise "float64"."""
     return "float32" if str(device).partition(":")[0] == "mps" else "float64"
 
 
 def placeable(values: np.ndarray, device: Any) -> np.ndarray:
-    """Return `values` in a type that `device` supports: float64 becomes float32 on a device without float64."""
+    """Return `values`, converted from float64 to float32 if `device` does not support float64."""
     narrow = values.dtype == np.float64 and widest_float(device) == "float32"
     return values.astype(np.float32) if narrow else values
 
 
 def to_numpy(values: Array) -> np.ndarray:
-    """Return `values` as a NumPy array on the CPU; bfloat16, which NumPy lacks, becomes float32."""
+    """Return `values` as a NumPy array; bfloat16, which NumPy lacks, becomes float32."""
     if compat.is_torch_array(values):
         tensor = values.detach().cpu()
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
@@ -106,7 +102,7 @@ def to_numpy(values: Array) -> np.ndarray:
 
 
 def check_not_masked(values: Any, name: str = "array") -> None:
-    """Raise Problem if an array has masked values, which would silently be converted to numbers."""
+    """Raise Problem if `values` has masked entries, which a conversion would silently unmask."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.getmaskarray(values).sum())
         raise Problem(name, f"{count} of {values.size} values are masked", hint="remove the rows that contain them")
@@ -119,29 +115,31 @@ def like(values: Array, reference: Array) -> Array:
 
 
 def at_least(values: Array, low: float) -> Array:
-    """Replace values below `low` by `low`; torch's own function takes half as long as that of the array API."""
+    """Replace values below `low` with `low`."""
+    # torch's own function takes half as long as the function of the array API
     return values.clamp(min=low) if compat.is_torch_array(values) else namespace(values).clip(values, low, None)
 
 
 def row_max(values: Array) -> Array:
-    """Return the maximum of each row of an (N, C) array; NumPy's own maximum is slow for arrays with few columns."""
+    """Return the maximum of each row of an (N, C) array."""
     xp = namespace(values)
+    # NumPy's own maximum is slow for arrays with few columns
     if not isinstance(values, np.ndarray) or values.shape[1] > 32:
         return xp.max(values, axis=1)
     result = np.empty(len(values), values.dtype)
-    for start in range(0, len(values), 4096):  # this many rows fit in the cache of a core
+    for start in range(0, len(values), 4096):  # this many rows fit into a core's cache
         columns = np.ascontiguousarray(values[start : start + 4096].T)
         np.maximum.reduce(columns, axis=0, out=result[start : start + 4096])
     return result
 
 
 def interpolate(values: Array, at: Array, to: Array) -> Array:
-    """Evaluate an increasing piecewise-linear function, using only operations that can be exported.
+    """Evaluate an increasing piecewise-linear function with operations that can be exported.
 
     Args:
-        values: The points at which to evaluate the function, (N,); NaN stays NaN.
-        at: The knots in ascending order, (K,).
-        to: The values of the function at the knots, (K,). No result exceeds the value at the next knot.
+        values: (N,) points; NaN stays NaN.
+        at: (K,) knots in ascending order.
+        to: (K,) values of the function at the knots.
     """
     xp = namespace(values)
     if is_traced(values):  # not every exporter supports searchsorted

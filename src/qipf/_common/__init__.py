@@ -1,1 +1,1 @@
-"""Helpers for files, optional packages, progress bars and errors, used throughout the package."""
+"""Internal helpers for errors, files, memory limits, optional packages, printing and progress bars."""

@@ -19,10 +19,10 @@ class TooLargeError(Problem):
 
 
 def budget() -> int:
-    """Return the memory limit of a decoded file in bytes: 1 GiB unless the variable QIPF_MEMORY_GIB is set.
+    """Return the memory limit for decoding a file, in bytes: QIPF_MEMORY_GIB, or 1 GiB if it is not set.
 
     Raises:
-        ValueError: The environment variable is not a positive number.
+        ValueError: QIPF_MEMORY_GIB is not a positive number.
     """
     text = os.environ.get(VARIABLE, "1")
     try:
@@ -35,13 +35,13 @@ def budget() -> int:
 
 
 class Budget:
-    """Count the bytes decoded from one file, up to a limit."""
+    """A counter of the bytes decoded from one file, with a limit."""
 
     def __init__(self, path: Path, most: int | None = None) -> None:
         self.path, self.most, self.spent = path, budget() if most is None else most, 0
 
     def spend(self, size: int) -> None:
-        """Count `size` bytes before they are allocated; raise TooLargeError if they exceed the limit."""
+        """Count `size` bytes before allocating them; raise TooLargeError if the total exceeds the limit."""
         self.spent += size
         if self.spent > self.most:
             raise too_large(self.path, self.most)
@@ -58,9 +58,9 @@ def too_large(path: Path, most: int) -> TooLargeError:
 
 @contextmanager
 def limited_memory(most: int) -> Iterator[None]:
-    """Let this process allocate at most `most` more bytes, for decoders that have no limit of their own (Linux only).
+    """Limit this process to `most` additional bytes of memory within the block; without effect outside Linux.
 
-    The limit applies to every thread, so keep the block short.
+    The limit applies to every thread.
     """
     try:
         import resource

@@ -1,4 +1,4 @@
-"""Errors that a user can act on, and the exit codes of the command line."""
+"""Errors that a user can act on, their exit codes on the command line, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class InputError(UserError):
 
 
 class Problem(ValueError, TypeError):
-    """An invalid argument; `except ValueError` and `except TypeError` both catch it.
+    """An invalid argument, caught by both `except ValueError` and `except TypeError`.
 
     Args:
-        argument: The name of the parameter, such as "labels"; never a command-line option.
+        argument: The name of the parameter, such as "labels".
         found: A description of the value, or a complete statement if `expected` is empty.
         expected: A description of valid values.
         hint: The remedy.
@@ -34,12 +34,12 @@ class Problem(ValueError, TypeError):
     def __init__(
         self, argument: str, found: str, *, expected: str = "", hint: str = "", row: int | None = None
     ) -> None:
-        super().__init__(argument, found)  # pickle passes these two and restores __dict__
+        super().__init__(argument, found)  # pickle passes these two and restores the rest
         self.argument, self.found, self.expected, self.hint, self.row = argument, found, expected, hint, row
 
     @property
     def message(self) -> str:
-        """The message without the argument."""
+        """The message without the name of the argument."""
         text = f"expected {self.expected}, got {self.found}" if self.expected else self.found
         text = text if self.row is None else f"{text} in row {self.row}"
         return f"{text}; {self.hint}" if self.hint else text
@@ -53,18 +53,18 @@ class Problem(ValueError, TypeError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its type if it has none."""
+    """Return the first line of an error's message, or the name of its type if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
-    """Raise Problem unless `value` is an integer of at least `least` that fits in 64 bits."""
+    """Raise Problem unless `value` is an integer from `least` to 2**63 - 1."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise Problem(name, f"{value!r:.50}", expected=f"an integer of at least {least} (and below 2**63)")
 
 
 def check_positive(name: str, value: Any) -> float:
-    """Return a positive finite number or 0-dimensional array as a float, or raise Problem."""
+    """Return `value` as a float; raise Problem unless it is a positive finite number."""
     if isinstance(value, bool) or not (isinstance(value, Real) or getattr(value, "ndim", None) == 0):
         raise Problem(name, type(value).__name__, expected="a positive finite number")
     if not 0 < float(value) < math.inf:
@@ -80,7 +80,7 @@ def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Return `value` as a bool; raise Problem for all other types, such as strings."""
+    """Return `value` as a bool; raise Problem unless it is True or False."""
     if type(value).__name__ not in ("bool", "bool_"):  # Python's or NumPy's
         raise Problem(name, repr(value), expected="True or False")
     return bool(value)

@@ -18,20 +18,16 @@ def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotF
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write `data` to `path` atomically: a crash or a full disk leaves either the old file or the complete new one.
-
-    Raises:
-        FileNotFoundError: The folder of `path` does not exist.
-    """
+    """Write `data` to `path` atomically: a crash leaves either the old file or the complete new one."""
     with replacing(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `path` if the block succeeds, and is removed if it fails.
+    """Open a temporary file that replaces `path` if the block succeeds and is deleted if the block fails.
 
-    The permissions of an existing file are kept. When the block ends, the new file has been flushed to disk.
+    The permissions of an existing file are kept.
     """
     target = Path(path)
     if target.is_dir():

@@ -7,11 +7,11 @@ from os import PathLike, fspath
 from typing import Any
 
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
-"""The names under which pip installs packages, if they differ from the names that are imported."""
+"""Names for `pip install` that differ from the import names, keyed by import name."""
 
 
 def require(module: str, *, extra: str) -> Any:
-    """Import and return `module`; if it is missing, the ImportError names the package and the extra to install."""
+    """Import and return `module`, or raise an ImportError that names the package and the extra to install."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -24,7 +24,7 @@ def require(module: str, *, extra: str) -> Any:
 
 
 def usual_device(extra: str = "torch") -> str:
-    """Return "cuda" if torch finds a GPU, otherwise "cpu"; if PyTorch is missing, the error names `extra`."""
+    """Return "cuda" if PyTorch finds a GPU, otherwise "cpu"."""
     return "cuda" if require("torch", extra=extra).cuda.is_available() else "cpu"
 
 

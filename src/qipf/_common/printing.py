@@ -9,14 +9,14 @@ from typing import Any
 from qipf._common.errors import Problem
 
 LONGEST = 2000
-"""The maximum number of characters in a message; some libraries include whole arrays in theirs."""
+"""The maximum number of characters in a line; some libraries put whole arrays into their messages."""
 MOST_DOTS = 1000
-"""The maximum number of dots in a line of TOML, except in decimal numbers; each may separate two parts of a key."""
+"""The maximum number of dots in a line of TOML, outside decimal numbers; each may separate two parts of a key."""
 _FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
 def printable(text: object) -> str:
-    """Convert `text` to a string in which non-printable characters, such as terminal controls, are escaped."""
+    """Convert `text` to a string, and escape non-printable characters, such as terminal controls."""
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in str(text))
 
 
@@ -31,10 +31,10 @@ def _escaped(letter: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML, but refuse keys with many parts, because memory use grows with the square of the number of parts.
+    """Parse TOML, with a limit on the parts of a key because the parser needs quadratic memory.
 
     Raises:
-        Problem: `text` is not valid TOML, or a line has more than `MOST_DOTS` dots outside numbers.
+        Problem: `text` is invalid or nested too deeply, or a line has more than `MOST_DOTS` dots.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS and _FLOAT.sub("", line).count(".") > MOST_DOTS:

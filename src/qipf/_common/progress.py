@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], description: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
-    """Yield `items` and show progress and the remaining time on standard error.
+    """Yield `items` while showing a progress bar on standard error.
 
-    Nothing is shown if `show` is false, standard error is not a terminal, or the package rich is not installed.
+    No bar appears if `show` is False, standard error is not a terminal, or rich is not installed.
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # pyright: ignore[reportArgumentType]
@@ -31,7 +31,7 @@ def track(items: Iterable[T], description: str, *, total: int | None = None, sho
 
 
 def bar(show: bool = True) -> Any:
-    """Return a rich Progress that shows a bar, a count and the remaining time if standard error is a terminal."""
+    """Return a `rich.progress.Progress` that is shown only if standard error is a terminal."""
     rich_progress = require("rich.progress", extra="torch")
     console = require("rich.console", extra="torch").Console(stderr=True)
     return rich_progress.Progress(

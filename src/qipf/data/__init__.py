@@ -1,1 +1,1 @@
-"""Read inputs and labels in batches, with one reader per file format."""
+"""Read inputs, labels and tables, with one reader per file format."""

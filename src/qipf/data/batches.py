@@ -22,7 +22,7 @@ from qipf.arrays import Array, check_not_masked
 LABELS = ("labels", "label", "targets", "target", "y")
 """Keys under which a dict may hold labels."""
 INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
-"""Keys under which a dict may hold the only input, whatever the model calls it."""
+"""Keys under which a dict may hold the only input of a model, whatever its name in the model."""
 MASK = "attention_mask"
 _KINDS = {"U": "strings", "S": "bytes", "O": "Python objects", "M": "dates", "m": "durations", "V": "records"}
 
@@ -32,7 +32,7 @@ class InputSpec(NamedTuple):
 
     name: str
     dtype: Any = None
-    """The NumPy type; None if the model declares no type, or if the input consists of strings or sequences."""
+    """The NumPy type; None if the model declares none, or if the input consists of strings or sequences."""
     shape: tuple[int | None, ...] = ()
     """The shape, with None for an axis of any size; empty if the model declares no shape."""
 
@@ -54,10 +54,10 @@ class Batch(NamedTuple):
         args: Positional arguments of the model.
         kwargs: Keyword arguments of the model.
         labels: One label or row of labels per input, or None.
-        mask: The attention mask in the data, even if the model does not accept one, or None.
+        mask: The attention mask in the data, or None.
         rows: The number of inputs.
         number: The index of the batch.
-        numbers: The index of each row in the user's data; the perturbed copies of a row keep its index.
+        numbers: The index of each row in the user's data; perturbed copies of a row keep its index.
     """
 
     args: tuple[Any, ...]
@@ -70,13 +70,13 @@ class Batch(NamedTuple):
 
     @property
     def inputs(self) -> Any:
-        """The inputs to perturb: an array, a tuple of positional inputs, or a dict if all inputs are named."""
+        """The inputs: an array, a tuple of positional inputs, or a dict if all inputs are named."""
         if not self.args:
             return self.kwargs
         return self.args[0] if len(self.args) == 1 else self.args
 
     def replaced(self, inputs: Any) -> Batch:
-        """Return a copy of the batch with new inputs, given in the same form as the property `inputs`."""
+        """Return a copy with new inputs, in the form of the property `inputs`."""
         if not self.args:
             return self._replace(kwargs=inputs)
         return self._replace(args=tuple(inputs) if len(self.args) > 1 else (inputs,))
@@ -99,16 +99,16 @@ class Batch(NamedTuple):
 
 
 class Source:
-    """Read data batch by batch: each batch consists of raw inputs, raw labels or None, and row indices.
+    """An iterable of batches; a batch consists of raw inputs, raw labels or None, and row indices.
 
     Args:
         data: An array, (inputs, labels), a dict of arrays, a dataset, a loader, or an iterable of batches.
-        batch_size: Rows per batch, for data that is not already divided into batches.
-        numbers: The index of each row in the original data, for error messages; None to count from 0.
+        batch_size: Rows per batch, unless `data` is already divided into batches.
+        numbers: The index of each row in the original data; None to count from 0.
 
     Attributes:
-        rows: The number of rows; None if it is unknown until the data has been read.
-        count: The number of batches; None if it is unknown.
+        rows: The number of rows; None if unknown.
+        count: The number of batches; None if unknown.
         indexed: True if rows can be read in any order.
     """
 
@@ -117,9 +117,9 @@ class Source:
     indexed: bool = False
     _started: Iterator[tuple[Any, Any, Sequence[int]]] | None = None
     _order: np.ndarray | None = None
-    """the rows to read from indexed data; None to read all"""
+    """The rows to read from indexed data; None to read all."""
     _limit: int | None = None
-    """the number of rows to read if `_data` is another source; None to read all"""
+    """The number of rows to read if `_data` is another source; None to read all."""
 
     def __init__(self, data: Any, batch_size: int, numbers: Sequence[int] | np.ndarray | None = None) -> None:
         check_whole("batch_size", batch_size, 1)
@@ -154,14 +154,14 @@ class Source:
         return self._batches() if started is None else started
 
     def peek(self) -> tuple[Any, Any, Sequence[int]] | None:
-        """Return the first batch, or None if there are no batches; the next iteration yields it again."""
+        """Return the first batch without consuming it, or None if there are no batches."""
         stream = iter(self)
         first = next(stream, None)
         self._started = stream if first is None else chain([first], stream)
         return first
 
     def sample(self, size: int, seed: int) -> Source:
-        """Return a source of `size` random rows in their original order, or of the first rows if it is not indexed."""
+        """Return a source of `size` random rows in their original order, or of the first rows if not `indexed`."""
         if self.rows is not None and self.rows <= size:
             return self
         picked = copy.copy(self)
@@ -219,15 +219,12 @@ class Source:
 
 
 def mask_key(names: Container[str]) -> str:
-    """Return the name of the attention mask of the predicted tokens: that of the decoder, if there is one."""
+    """Return the key of the attention mask of the predicted tokens: the decoder's mask if there is a decoder."""
     return f"decoder_{MASK}" if "decoder_input_ids" in names else MASK
 
 
 def take(values: Any, rows: Any) -> Any:
-    """Select rows of every array in a nested structure, with a slice or a NumPy array of indices.
-
-    Scalars, such as flags of the model, are kept.
-    """
+    """Select rows of every array in a nested structure, with a slice or an array of indices; keep scalars."""
     if isinstance(values, Mapping):
         return {key: take(part, rows) for key, part in values.items()}
     if isinstance(values, tuple | list):
@@ -236,7 +233,7 @@ def take(values: Any, rows: Any) -> Any:
 
 
 def row_count(values: Any) -> int | None:
-    """Return the number of rows of the first array in a nested structure; None if there is no array."""
+    """Return the number of rows of the first array in a nested structure, or None if there is no array."""
     if is_array(values):
         return len(values) if len(values.shape) else None
     parts = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()
@@ -244,12 +241,12 @@ def row_count(values: Any) -> int | None:
 
 
 def is_array(value: Any) -> bool:
-    """Return True for an array, or for a table or column of pandas or polars."""
+    """Return True for an array, or a table or column of pandas or polars."""
     return compat.is_array_api_obj(value) or (hasattr(value, "to_numpy") and hasattr(value, "shape"))
 
 
 def is_numbers(value: Any) -> bool:
-    """Return True for a list of numbers or strings, however deeply nested, but not for a list of arrays."""
+    """Return True for a possibly nested list of numbers or strings, but not for a list of arrays."""
     while isinstance(value, tuple | list) and value:
         value = value[0]
         if isinstance(value, Number | str) or (is_array(value) and value.shape == ()):
@@ -258,7 +255,7 @@ def is_numbers(value: Any) -> bool:
 
 
 def as_numbers(values: Any, name: str) -> np.ndarray:
-    """Convert a list, a table or any other array-like to an array of numbers, without a copy if possible."""
+    """Convert an array, list or table to an array of numbers, without a copy if possible."""
     array = _to_array(values, name)
     if array.dtype.kind in "biufc":
         return array
@@ -269,12 +266,12 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
 
 
 def colours_last(shape: Sequence[int]) -> bool:
-    """Return True if images of this shape are (N, H, W, c) instead of (N, c, H, W), for c = 1, 3 or 4 colours."""
+    """Return True for images (N, H, W, c), and False for images (N, c, H, W), with c = 1, 3 or 4 colours."""
     return shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
 
 
 def one_per_row(labels: Array, rows: int, number: int) -> Array:
-    """Return the labels of a batch unchanged; raise Problem unless there is one entry or row per input."""
+    """Return the labels of a batch; raise Problem unless there is one entry or row per input."""
     if labels.ndim == 0:
         raise Problem(
             "labels", f"batch {number}: expected one label per row, got a single number",
@@ -286,7 +283,7 @@ def one_per_row(labels: Array, rows: int, number: int) -> Array:
 
 
 def describe(value: Any) -> str:
-    """Describe a value for an error message, including the types and shapes of its arrays."""
+    """Describe a value and its arrays for an error message."""
     array: Any = value
     if compat.is_array_api_obj(value):
         return f"{str(array.dtype).removeprefix('torch.')} array of shape {tuple(array.shape)}"
@@ -307,7 +304,7 @@ def shape_text(shape: Sequence[int | None]) -> str:
 
 
 def _whole_arrays(data: Any) -> Any:
-    """Return data that is complete in memory as arrays; None for data that consists of batches or items.
+    """Return data that is complete in memory as arrays, or None for data that consists of batches or items.
 
     Complete data is an array, a table, a dict of arrays, or a tuple (inputs, labels). The inputs may be a tuple, list
     or dict with one array per input of the model, and the labels may be a list or None.
@@ -429,7 +426,7 @@ def _rows_of(batch: tuple[Any, Any]) -> int | None:
 
 
 def _stacked(items: list[Any]) -> Any:
-    """Stack items of a dataset, each an input, an (input, label) pair or a dict; return None if there are no items."""
+    """Stack the items of a dataset: inputs, (input, label) pairs or dicts. Return None if there are no items."""
     if not items:
         return None
     first: Any = items[0]

@@ -15,16 +15,16 @@ from qipf._common.optional import require
 from qipf._common.printing import printable
 
 FORMATS = {".bmp": "BMP", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
-"""Formats by file extension. No other decoder is ever tried, because some of them start programs."""
+"""Formats by file extension. No other decoder is tried, because some decoders start programs."""
 GREY = ("1", "L", "LA", "I", "I;16", "F")
 PIXEL, VALUE = 8, 5
 """Bytes of memory per pixel of the image being decoded, and per value of all images (one byte and one float32)."""
 SCANS = 100
-"""The maximum number of scans in a JPEG; decoding each takes as long as a whole image, and about ten are usual."""
+"""The maximum number of scans in a JPEG, usually about ten; decoding a scan takes as long as decoding an image."""
 
 
 def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
-    """Return the images in a folder and, if they are in class subfolders, the class of each and the class names."""
+    """Return the images in a folder and, if it has class subfolders, the class of each image and the class names."""
     here = sorted(file for file in folder.iterdir() if file.suffix.lower() in FORMATS)
     folders = sorted(part for part in folder.iterdir() if part.is_dir() and not part.name.startswith("."))
     by_class = [sorted(file for file in part.rglob("*") if file.suffix.lower() in FORMATS) for part in folders]
@@ -74,7 +74,7 @@ def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
                 decoded = np.asarray(image.convert(mode))
             except MemoryError:
                 raise
-            except Exception as error:  # Pillow may raise anything
+            except Exception as error:  # Pillow may raise any exception
                 raise Problem("data", f"{file} is damaged ({error})", hint="copy it again") from None
         pixels[row] = decoded[None] if mode == "L" else decoded.transpose(2, 0, 1)
     return pixels
@@ -83,7 +83,7 @@ def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
 def _open(file: Path) -> Any:
     """Open an image in the format given by its extension, without decoding it."""
     pillow = require("PIL.Image", extra="bench")
-    if not file.is_file():  # a pipe would never end, and neither would a link to /dev/zero
+    if not file.is_file():  # reading a pipe or a link to /dev/zero would never end
         raise Problem("data", f"{file} is not a regular file", hint="replace it with an image")
     if (size := file.stat().st_size) > budget():
         raise Problem("data", f"{file} takes up {size / GIB:.3g} GiB, more than the limit of {budget() / GIB:.3g} GiB")
@@ -91,7 +91,7 @@ def _open(file: Path) -> Any:
     kind = FORMATS[file.suffix.lower()]
     if kind == "JPEG" and (scans := held.count(b"\xff\xda")) > SCANS:
         raise Problem("data", f"{file} has {scans} scans, more than the limit of {SCANS}", hint="save it again")
-    content = io.BytesIO(held)  # with an open file, Pillow would allocate whatever size a chunk claims
+    content = io.BytesIO(held)  # from an open file, Pillow would allocate any size that a chunk declares
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
@@ -100,5 +100,5 @@ def _open(file: Path) -> Any:
         raise Problem("data", f"{file} has more pixels than Pillow accepts", hint="make it smaller") from None
     except (MemoryError, FileNotFoundError, PermissionError):
         raise
-    except Exception as error:  # Pillow may raise anything
+    except Exception as error:  # Pillow may raise any exception
         raise Problem("data", f"{file} cannot be read as {kind} ({error})") from None

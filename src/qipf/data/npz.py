@@ -1,4 +1,4 @@
-"""Read untrusted `.npz` and `.npy` files: no pickled objects, no code, and bounded memory."""
+"""Read untrusted `.npz` and `.npy` files in bounded memory, without unpickling objects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from qipf._common.budget import Budget, budget
 from qipf._common.errors import Problem
 
 LONGEST_LISTING = 2**20
-"""The maximum size of the list of members in bytes, which is enough for ten thousand arrays."""
+"""The maximum size of an archive's list of members in bytes, which is enough for ten thousand arrays."""
 SIZE = 5
-"""The index at which zipfile's end record holds the size of that list."""
+"""The index of the size of the list of members in zipfile's end record."""
 CHUNK = 2**20
 DAMAGED = "copy the file again"
 CODE = "save plain arrays of numbers"
@@ -25,7 +25,7 @@ CODE = "save plain arrays of numbers"
 class Archive:
     """The arrays of an `.npz`, read on demand by name.
 
-    The total memory of all arrays read is limited to `budget()` or the size of the file, whichever is larger.
+    Their total size is limited to `budget()` or the size of the file, whichever is larger.
 
     Raises:
         Problem: The file is damaged or not an archive, or its arrays exceed the memory limit.
@@ -42,7 +42,7 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
         except OSError:
             raise
-        except Exception as error:  # zipfile may raise anything for a damaged listing
+        except Exception as error:  # zipfile may raise any exception for a damaged list
             raise Problem("data", f"{path} is not a zip archive, or is damaged ({error})", hint=DAMAGED) from None
         self._members = {name.removesuffix(".npy"): name for name in reversed(self._zip.namelist())}
         self.files = list(reversed(self._members))
@@ -88,13 +88,13 @@ class Archive:
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of an `.npz`, or only those in `names`, keyed by name."""
+    """Return the arrays of an `.npz` file, keyed by name; `names` selects some of them."""
     with Archive(path) as file:
         return {name: file[name] for name in file.files if names is None or name in names}
 
 
 def open_npy(path: Path) -> np.ndarray:
-    """Memory-map an `.npy` with one row per example."""
+    """Memory-map an `.npy` file with one row per example."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, MemoryError) as error:
@@ -108,7 +108,7 @@ def open_npy(path: Path) -> np.ndarray:
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """Convert an array to the byte order of this machine, the only one that torch supports."""
+    """Convert an array to the native byte order, which torch requires."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -28,7 +28,7 @@ INPUT = "input "
 
 @dataclass(frozen=True)
 class Data:
-    """Arrays (possibly still on disk) or image files, with labels if available."""
+    """Arrays in memory or on disk, or image files, with labels if available."""
 
     arrays: dict[str, np.ndarray]
     """The available inputs, labels, logits and features, with one row per example."""
@@ -37,9 +37,9 @@ class Data:
     mode: str = ""
     """The mode in which images are decoded; empty to use the mode of the first image."""
     named: dict[str, np.ndarray] = field(default_factory=dict)
-    """The arrays of an `.npz`, except labels, by their own names, for models with several inputs."""
+    """The arrays of an `.npz` except labels, keyed by their own names, for models with several inputs."""
     numbers: np.ndarray | None = None
-    """The row of each example in its file, if only some rows were taken."""
+    """The index of each example in the file, if only some rows were taken."""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
@@ -56,11 +56,11 @@ class Data:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The labels, or None if there are none."""
+        """The labels, if any."""
         return self.arrays.get("labels")
 
     def sample(self, size: int, seed: int = 0) -> Data:
-        """Draw at most `size` examples at random, in their original order."""
+        """Return at most `size` examples, drawn at random, in their original order."""
         if size >= len(self):
             return self
         return self.take(np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
@@ -82,16 +82,15 @@ class Data:
         return part
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the images of some rows: the first input with four dimensions, or else the first input."""
+        """Return the images of some rows: the first input with four dimensions, otherwise the first input."""
         arrays = self.read(np.asarray(rows))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
 
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
-        """Return the data with the inputs that a model takes, which are found by name in an `.npz`.
+        """Return the data with the inputs that a model takes, matched to the arrays of an `.npz` by name.
 
-        The array `inputs` (or another name in `NAMES`) is used for the first input that has no array named after it. If
-        there is an `attention_mask`, it is always included.
+        The array `inputs` is used for the first input without an array of its own. An `attention_mask` is always kept.
         """
         if not self.has_inputs:
             return replace(self, named={})
@@ -123,16 +122,16 @@ class Data:
 
 
 class FileSource(Source):
-    """Read opened data in batches, in the types that a model takes.
+    """An iterable of batches of opened data, in the types that a model takes.
 
-    Bytes are scaled to [0, 1] unless they are token ids or the model declares integers. Image channels come first, or
-    last if the model requires it.
+    Bytes are scaled to [0, 1] unless they are token ids or the model declares integers. Image channels come first
+    unless the model requires them last.
 
     Args:
         data: The result of `Data.bound`.
         inputs: The inputs of the model.
         batch_size: Rows per batch.
-        ids: Treat rows of bytes as token ids instead of numbers in a table.
+        ids: Treat rows of bytes as token ids instead of numeric features.
     """
 
     def __init__(self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False) -> None:
@@ -166,18 +165,18 @@ class FileSource(Source):
         if dtype is not None:
             return values
         small = values.ndim == 2 and values.dtype.kind in "iu" and values.dtype not in (np.int32, np.int64)
-        if small:  # these can only be token ids, and an embedding does not accept their type
+        if small:  # such values can only be token ids, but an embedding does not accept their type
             return values.astype(np.int64)
         return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
 def open_data(path: Path, labels: Path | None = None, *, named: bool = False, several: bool = False) -> Data:
-    """Open an `.npz`, an `.npy` or a folder of images. Pickled objects are refused.
+    """Open an `.npz`, an `.npy` or a folder of images.
 
     Args:
         path: The file or folder.
         labels: An `.npy` with labels, if the data has none.
-        named: Accept inputs with other names in an `.npz`, for a model with several inputs.
+        named: Accept any names of inputs in an `.npz`, for a model with several inputs.
         several: Accept several labels per example, such as one per pixel.
     """
     if path.is_dir():
@@ -223,7 +222,7 @@ def listed(part: str) -> str:
 
 
 def no_labels(path: Path) -> Problem:
-    """Return the error for data without labels; it lists the arrays found and the accepted names."""
+    """Return the error for data without labels."""
     found = f" only {', '.join(Archive(path).files)}" if path.suffix == ".npz" else ""
     hint = "sort the images into class subfolders" if path.is_dir() else f"name the array {listed('labels')}"
     hint = "write both to an .npz: numpy.savez(file, inputs=..., labels=...)" if path.suffix == ".npy" else hint
@@ -245,7 +244,7 @@ def check_numbers(name: str, array: np.ndarray) -> None:
 
 
 def _way_out(path: Path) -> str:
-    """Return a hint that shows how to convert a table to an `.npz`; empty for other files."""
+    """Return a hint that shows how to convert a table to an `.npz`, or "" for other files."""
     if path.suffix not in (".csv", ".parquet"):
         return ""
     return (

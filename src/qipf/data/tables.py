@@ -1,4 +1,4 @@
-"""Read and write tables: CSV, Parquet and NPZ files with one value per row and column."""
+"""Read CSV, Parquet and NPZ tables with one value per row and column, and write CSV and Parquet tables."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from qipf.data.npz import read_arrays
 Columns = dict[str, np.ndarray]
 
 ROW = 100
-"""The minimum memory of a row in bytes, including the copies of scores that the metrics make."""
+"""The minimum memory per row in bytes, including copies of scores in the metrics."""
 LONGEST_LINE = 8 * 2**20
 MOST_COLUMNS = 10_000
 """The maximum number of columns; each takes several kilobytes, even if it is empty."""
 FLAGS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
 """Strings that mark a wrong prediction (0) or a correct one (1)."""
 EXACT = 2.0**53
-"""From this value on, distinct integers may be equal as floating-point numbers."""
+"""The smallest magnitude at which distinct integers can be equal as floating-point numbers."""
 
 
 def read_columns(file: Path) -> Columns:
@@ -61,7 +61,9 @@ def check_header(line: bytes, file: Path) -> None:
 
 
 def _too_wide(file: Path, columns: int) -> Problem:
-    return Problem("table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep the scores")
+    return Problem(
+        "table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep only the score columns"
+    )
 
 
 def csv_columns(content: Any, file: Path) -> Columns:
@@ -83,17 +85,13 @@ def _npz(file: Path) -> Columns:
 
 
 def read_parquet(path: Path, *, row: int) -> Any:
-    """Read the columns with one number or string per row as an Arrow table, in which equal strings are stored once.
+    """Read the columns with one number or string per row as an Arrow table; the caller needs `row` bytes per row.
 
-    A page of a Parquet file can decompress to a million times its size, whatever size the file declares, and Arrow sets
-    no limit. On Linux, the operating system limits the memory; elsewhere, only the declared sizes are checked.
-
-    Args:
-        path: The file.
-        row: The memory in bytes that the caller needs per row.
+    On Linux, the operating system enforces the memory limit. Elsewhere, only the sizes that the file declares are
+    checked.
     """
     arrow = require("pyarrow", extra="torch")
-    path.open("rb").close()  # raise an OSError if the file cannot be opened
+    path.open("rb").close()  # raises an OSError if the file cannot be opened
     most, pool = budget(), arrow.default_memory_pool()
     arrow.set_memory_pool(arrow.system_memory_pool())  # other pools reserve more address space than they use
     try:
@@ -133,7 +131,7 @@ def _decode(path: Path, most: int, rows: int) -> Any:
 def _claimed(about: Any) -> int:
     """Return the decoded size in bytes that the file declares; repeated strings of fixed length count in full.
 
-    Column chunks are not looked at: PyArrow 26 aborts the process if the metadata of one are damaged.
+    Column chunks are not examined, because PyArrow 26 aborts the process if the metadata of a chunk is damaged.
     """
     groups = [about.row_group(i) for i in range(about.num_row_groups)]
     width = sum(max(0, about.schema.column(i).length) for i in range(about.num_columns))
@@ -142,7 +140,7 @@ def _claimed(about: Any) -> int:
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow column; equal strings of a dictionary are the same object."""
+    """Return the values of an Arrow column; equal strings in a dictionary share one object."""
     values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
@@ -155,7 +153,7 @@ def column_values(column: Any) -> list[Any]:
 
 def _arrow(table: Any, file: Path) -> Columns:
     if len(set(table.column_names)) < table.num_columns:
-        raise Problem("table", f"{file}: two columns have the same name", hint="is the line of names missing?")
+        raise Problem("table", f"{file}: two columns have the same name", hint="is the header line missing?")
     return {name: _column(table[name]) for name in table.column_names}
 
 
@@ -177,13 +175,13 @@ def _column(column: Any) -> np.ndarray:
 def read_correct(
     columns: Columns, correct: str = "correct", label: str = "label", predicted: str = "predicted"
 ) -> np.ndarray | None:
-    """Return 1 for each correct prediction, 0 for wrong and NaN for unknown ones, (N,); None if columns are missing.
+    """Return an array (N,) of 1 for correct, 0 for wrong and NaN for unknown predictions; None if columns are missing.
 
     Args:
         columns: The table.
-        correct: The name of a column of 0 and 1, or true and false.
-        label: The name of the column of true classes, used if there is no column `correct`.
-        predicted: The name of the column of predicted classes.
+        correct: The column of 0 and 1, or true and false.
+        label: The column of true classes, used if there is no column `correct`.
+        predicted: The column of predicted classes.
 
     Raises:
         Problem: A value is neither 0 nor 1, or the classes cannot be compared exactly.
@@ -223,7 +221,7 @@ def missing(values: np.ndarray) -> np.ndarray:
 
 
 def check_values(name: str, values: np.ndarray, bad: np.ndarray, expected: str) -> None:
-    """Raise Problem for the first value of a column that is marked as bad."""
+    """Raise Problem for the first bad value of a column, if there is one."""
     if bad.any():
         row = int(np.argmax(bad))
         value = values[row]
@@ -242,7 +240,7 @@ def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 class TableWriter:
-    """Write a `.csv` or `.parquet` file batch by batch; the file appears only once it is complete."""
+    """A writer of one `.csv` or `.parquet` file in batches; the file appears only when it is complete."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet"):

@@ -11,15 +11,15 @@ from qipf.data.tables import LONGEST_LINE, Columns, check_header, csv_columns, r
 
 ENDINGS = (".csv", ".parquet")
 CHUNK = LONGEST_LINE
-"""The number of bytes of a CSV file that are read at once."""
+"""The number of bytes of a CSV file to read at once."""
 SHORTER = "files may only grow, so write a new file instead"
 
 
 class Tail:
-    """Read the rows that were appended since the last call of `new`.
+    """A reader of the rows appended to a file or folder since the previous call of `new`.
 
-    In a CSV file, an incomplete last line is left for the next call. A Parquet file may be replaced by a longer one; if
-    it cannot be read yet, it is tried again in the next call.
+    A Parquet file may be replaced by a longer one. An incomplete last line of a CSV file, or a Parquet file that cannot
+    be read yet, is left for the next call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,10 +32,10 @@ class Tail:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._headers: dict[Path, bytes] = {}
         self.waiting: dict[Path, str] = {}
-        """Files that could not be read yet, with the reason for each."""
+        """Files that could not be read yet, and the reason for each."""
 
     def new(self) -> Iterator[tuple[Path, Columns]]:
-        """Yield pairs of a file and the columns of some of its new rows, sorted by file name."""
+        """Yield pairs of a file and the columns of some new rows, in the order of file names."""
         files = [self._path] if self._path.is_file() else sorted(self._path.iterdir())
         for file in files:
             if file.suffix not in ENDINGS or file.name.startswith(".") or not file.is_file():

@@ -1,4 +1,4 @@
-"""The bandwidth of the kernels: Silverman's rule, and a cross-validated multiple of it."""
+"""Choose the bandwidth of the kernels by Silverman's rule, or as a cross-validated multiple of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qipf.fields.field import as_samples
 from qipf.metrics.ranking import pr_auc, roc_auc
 
 FACTORS = tuple(5.0 * 2.0 ** (step / 2) for step in range(14))
-"""The factors that are tried by default: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5, two per octave."""
+"""The default candidates, two per octave: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5."""
 
 
 def silverman(samples: Array) -> float:
@@ -26,13 +26,13 @@ def silverman(samples: Array) -> float:
 
     For samples in R^d, d > 1, one bandwidth for all dimensions (Silverman 1986, section 4.3.2):
 
-        s = (4 / (d + 2))^(1 / (d + 4)) A n^(-1 / (d + 4)),   A^2 = mean of the A_j^2 of the d dimensions
+        s = (4 / (d + 2))^(1 / (d + 4)) A n^(-1 / (d + 4)),   A^2 = mean of A_j^2 over the d dimensions
 
     Args:
-        samples: (n,) or (n, d), of any array library; the arithmetic is float64 on the CPU.
+        samples: An array (n,) or (n, d).
 
     Raises:
-        ValueError: Some samples are NaN or infinite, all are equal, or the shape is wrong.
+        ValueError: The samples are all equal, not finite or of the wrong shape.
     """
     values = to_numpy(as_samples(samples, "samples")).astype(np.float64)
     n, d = values.shape
@@ -49,7 +49,7 @@ def silverman(samples: Array) -> float:
 
 def _spread(values: np.ndarray) -> float:
     if values.min() == values.max():
-        return 0.0  # the rounded mean can differ from the common value, and the std would be near 1e-17
+        return 0.0  # the rounded mean can differ from the common value, which would make the std about 1e-17
     upper, lower = np.percentile(values, [75, 25])
     return robust_spread(float(np.std(values, ddof=1)), float(upper - lower))
 
@@ -60,7 +60,7 @@ def robust_spread(std: float, quartiles: float) -> float:
 
 
 class FactorScore(NamedTuple):
-    """The error detection metrics of one factor: their means over the folds, and the ROC-AUC of every fold."""
+    """The mean error detection metrics of one factor over the folds, and the ROC-AUC of every fold."""
 
     factor: float
     roc_auc: float
@@ -69,7 +69,7 @@ class FactorScore(NamedTuple):
 
 
 class FactorChoice(NamedTuple):
-    """The factor chosen by cross-validation, and one row per candidate."""
+    """The factor chosen by cross-validation, and the scores of every candidate."""
 
     factor: float
     table: tuple[FactorScore, ...]
@@ -78,22 +78,20 @@ class FactorChoice(NamedTuple):
 def cross_validated_factor(
     score: Callable[[float], Array], wrong: Array, factors: Sequence[float] = FACTORS, folds: int = 5, seed: int = 0
 ) -> FactorChoice:
-    """Return the multiple of Silverman's bandwidth that best detects errors in clean held-out predictions.
+    """Choose the multiple of Silverman's bandwidth that best detects errors in clean held-out predictions.
 
-    The paper's factor is "determined through cross-validation over a part of the original/uncorrupted training
-    dataset". Here the predictions are split into folds with equal shares of errors, and the factor with the greatest
-    mean ROC-AUC over the folds wins. Ties are broken by the mean average precision, then by the order of the factors.
+    The factor with the highest mean ROC-AUC over stratified folds is chosen. Ties are broken by the mean average
+    precision, then by the order of the factors.
 
     Args:
-        score: A function from a factor to the uncertainty (N,) of the N held-out predictions.
-        wrong: (N,) booleans, True for an error of the model.
+        score: A function that takes a factor and returns the uncertainty (N,) of the predictions.
+        wrong: (N,) booleans, True for errors of the model.
         factors: The factors to try, all positive.
-        folds: The number of folds, at least 2; there must be at least one error and one correct prediction per fold.
+        folds: The number of folds, at least 2.
         seed: The seed of the split into folds.
 
     Raises:
-        ValueError: A fold would have no errors or only errors, or a factor or score is invalid.
-        TypeError: `wrong` is not a boolean array.
+        ValueError: A fold would contain no errors or only errors, or an argument is invalid.
     """
     wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
     if not namespace(wrong).isdtype(wrong.dtype, "bool") or wrong.ndim != 1:
@@ -115,7 +113,7 @@ def cross_validated_factor(
         rocs = tuple(roc_auc(uncertainty[part], ~truth[part]) for part in parts)
         precisions = [pr_auc(uncertainty[part], ~truth[part]) for part in parts]
         table.append(FactorScore(factor, float(np.mean(rocs)), float(np.mean(precisions)), rocs))
-    # Rounding makes equal rankings tie regardless of the summation order; max() keeps the first one.
+    # Rounding makes equal rankings tie regardless of the summation order; max() keeps the first of them.
     best = max(table, key=lambda row: (round(row.roc_auc, 12), round(row.average_precision, 12)))
     return FactorChoice(best.factor, tuple(table))
 

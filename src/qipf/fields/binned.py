@@ -11,9 +11,9 @@ import numpy as np
 from qipf.arrays import Array, like, namespace, to_numpy
 from qipf.fields.field import Derivatives, Field, as_queries
 
-MOMENTS = 12  # per bin: if |z| half-width <= 0.4, the Taylor series of the kernel is exact to 0.4^12 / 12! = 4e-14
+MOMENTS = 12  # per bin: if |z| * half-width <= 0.4, the kernel's Taylor series is exact to 0.4^12 / 12! = 4e-14
 FARTHEST = 300.0  # bandwidths; for queries farther from every sample, two points per bin replace its samples
-FINEST = 9  # bins of 2^-9 bandwidths suffice for queries up to that distance
+FINEST = 9  # bins of 2^-9 bandwidths suffice for queries up to the distance FARTHEST
 PAIRS = 2**15  # queries times bins per block, so that temporaries fit into a core's cache
 
 FAR = 1e150  # bandwidths; queries are clipped to this distance, so that squares do not overflow
@@ -24,13 +24,13 @@ Values = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class BinnedField:
-    """A `Field` for d = 1 computed from bins, with the same methods and a relative error of psi below 1e-12.
+    """A one-dimensional `Field` computed from bins, with a relative error of psi below 1e-12.
 
-    The arithmetic is float64 in NumPy. Results have the library, dtype and device of the query, but no gradient.
+    Results have the library, dtype and device of the query, but no gradient.
 
     Args:
-        measure: The binned samples, in units of the bandwidth relative to `centre`.
-        centre: A number that is subtracted from queries.
+        measure: The binned samples, relative to `centre` and in units of the bandwidth.
+        centre: The number subtracted from queries.
         bandwidth: The bandwidth s, in the units of the samples.
     """
 
@@ -71,7 +71,7 @@ class BinnedField:
         return self.derivatives(y).log
 
     def derivatives(self, y: Array) -> Derivatives:
-        """Return log psi and its relative derivatives in units of the bandwidth; see `Field.derivatives`."""
+        """Return log psi and its relative derivatives, as `Field.derivatives` does."""
         queries, single = as_queries(y, 1)
         u = (to_numpy(queries)[:, 0].astype(np.float64) - self.centre) / self.bandwidth
         log, first, second = self.measure.evaluate(np.clip(u, -FAR, FAR))
@@ -79,18 +79,18 @@ class BinnedField:
         return Derivatives(*(like(part[0, ...] if single else part, queries) for part in results))
 
     def rescaled(self, mean: float, std: float) -> Self:
-        """Return the field of the standardised samples (w - mean) / std, for standardised queries."""
+        """Return the field of the standardised samples (w - mean) / std."""
         return type(self)(self.measure, (self.centre - mean) / std, self.bandwidth / std)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the arrays that make up this field, for saving; see `from_state`."""
+        """Return the arrays from which `from_state` restores this field."""
         numbers = [self.centre, self.bandwidth, self.measure.lowest, self.measure.highest]
         arrays = {"positions": self.measure.positions, "moments": self.measure.moments}
         return {"numbers": np.asarray(numbers, np.float64), **arrays}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
-        """Return the field that `state` describes.
+        """Restore a field from the result of `state`.
 
         Raises:
             ValueError: Arrays are missing or inconsistent.
@@ -107,19 +107,11 @@ class BinnedField:
 
 
 class Measure:
-    r"""Binned samples in units of the bandwidth; bin j has position p_j and moments m_jk = sum_t (w_t - p_j)^k.
-
-    The kernel of a sample at p + d, evaluated at u, is a Taylor series in d with Hermite functions of z = u - p,
-
-    .. math::  e^{-(z - d)^2 / 2} = e^{-z^2 / 2} \sum_k \frac{d^k}{k!} He_k(z),
-
-    as are its derivatives with respect to u: the j-th derivative has (-1)^j He_{k+j} in place of He_k. Summed over the
-    samples of a bin, d^k becomes the k-th moment. Distant queries require narrower bins; only bins that contribute to
-    the result in double precision are visited.
+    """Binned samples in units of the bandwidth: bin j has a position p_j and moments m_jk = sum_t (w_t - p_j)^k.
 
     Args:
         positions: (B,) in ascending order.
-        moments: (K, B) with K >= 1; the number of samples in each bin comes first.
+        moments: (K, B), starting with the number of samples in each bin.
         lowest: The smallest sample.
         highest: The largest sample.
     """
@@ -158,12 +150,12 @@ class Measure:
         return results[0], results[1], results[2]
 
     def coarse(self) -> Measure:
-        """Return the samples in bins of 2^-9 bandwidths, the narrowest bins for queries within `FARTHEST`."""
+        """Return the samples in bins of 2^-`FINEST` bandwidths."""
         positions, moments = self._level(FINEST)
         return Measure(positions, moments * _FACTORIALS, self.lowest, self.highest)
 
     def _level(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of bins of width 2^-number, and their moments divided by k!."""
+        """Return the positions of bins of width 2^-number, and their k-th moments divided by k!."""
         if number not in self._levels:
             if number == FINEST:
                 self._levels[number] = _coarsen(self.positions, self.moments, number)
@@ -203,7 +195,7 @@ def _distance(positions: np.ndarray, queries: np.ndarray) -> np.ndarray:
 
 
 def _coarsen(positions: np.ndarray, moments: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Merge narrower bins into bins of width 2^-number; return their positions and their moments divided by k!."""
+    """Merge bins into bins of width 2^-number; return their positions and their k-th moments divided by k!."""
     width = 0.5**number
     key = np.floor(positions / width)
     starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
@@ -236,6 +228,8 @@ def _window(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _moment_sums(
     u: np.ndarray, positions: np.ndarray, moments: np.ndarray, window: tuple[np.ndarray, np.ndarray]
 ) -> Values:
+    # With z = u - p, the kernel of a sample at p + d is exp(-(z - d)^2 / 2) = exp(-z^2 / 2) sum_k d^k / k! He_k(z). Its
+    # j-th derivative has (-1)^j He_(k+j) in place of He_k. Summed over the samples of a bin, d^k becomes a moment.
     indices, mine = window
     z = u[:, None] - positions[indices]
     half = 0.5 * z * z
@@ -264,7 +258,7 @@ def _point_sums(
     half = 0.5 * z * z
     low = half.min(axis=1)
     nearest = points[np.arange(u.size), half.argmin(axis=1)]
-    # A difference of squares would cancel far away; this form does not.
+    # A difference of squares would lose precision far away; this form does not.
     exponent = (points - nearest[:, None]) * (u[:, None] - 0.5 * (points + nearest[:, None]))
     kernel = np.exp(exponent) * mine * weights[0][indices]
     total = kernel.sum(axis=1)

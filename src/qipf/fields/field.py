@@ -19,7 +19,10 @@ DIFFERENCES = 8  # up to this dimension, differences are computed per coordinate
 
 
 class Derivatives(NamedTuple):
-    r"""log psi and its relative derivatives in units of the bandwidth s, which avoids overflow and underflow."""
+    r"""log psi and its relative derivatives, in units of the bandwidth s.
+
+    E_p is the mean over the samples w_t with weights p_t(y), the softmax of -|y - w_t|^2 / (2 s^2).
+    """
 
     log: Array
     """log psi(y), shape (N,)"""
@@ -34,16 +37,15 @@ class Field:
 
     .. math::  \psi(y) = \frac1n \sum_t \exp\left(-\frac{|y - w_t|^2}{2 s^2}\right)
 
-    Evaluation is exact and blockwise, with at most `memory` bytes of scratch memory. Queries can be NumPy, torch or JAX
-    arrays; results have the library, dtype and device of the query.
+    Queries can be NumPy, torch or JAX arrays; results have the library, dtype and device of the query.
 
     Args:
-        samples: An (n,) or (n, d) array of real floating-point numbers.
+        samples: An array (n,) or (n, d) of real floating-point numbers.
         bandwidth: The standard deviation s of the kernel, in the units of the samples.
-        memory: The limit of the scratch memory of one evaluation, in bytes.
+        memory: The maximum scratch memory of one evaluation, in bytes.
 
     Raises:
-        ValueError: The samples are empty, not finite or of the wrong shape, or the bandwidth is not a positive number.
+        ValueError: The samples are empty, not finite or of the wrong shape, or `bandwidth` is not positive.
         TypeError: The samples are integers or complex numbers.
     """
 
@@ -75,17 +77,10 @@ class Field:
         return self._evaluate(y, derivatives=False)[0]
 
     def derivatives(self, y: Array) -> Derivatives:
-        r"""Return log psi and its relative derivatives in units of the bandwidth.
-
-        With p_t(y) the softmax of -|y - w_t|^2 / (2 s^2) over the samples,
-
-        .. math::
-            \frac{s \nabla\psi}{\psi} = -\frac{E_p[y - w]}{s}, \qquad
-            \frac{s^2 \nabla^2\psi}{\psi} = \frac{E_p|y - w|^2}{s^2} - d .
+        """Return log psi and its relative derivatives in units of the bandwidth.
 
         Args:
-            y: Queries, (N,) or (N, 1) for d = 1 and (N, d) otherwise; a single query, of shape () or (d,),
-                has results without the leading axis.
+            y: Queries (N, d), or (N,) if d = 1. Results of a single query, (d,) or () if d = 1, have no leading axis.
         """
         log, mean, square = self._evaluate(y, derivatives=True)
         return Derivatives(log, -mean, square - self.dimension)
@@ -96,7 +91,7 @@ class Field:
         working = xp.float32 if xp.finfo(queries.dtype).bits < 32 else queries.dtype
         device = compat.device(queries)
         samples = _transfer(self.samples, xp, working, device)
-        # Centre the samples and scale them by the bandwidth, which minimises rounding errors.
+        # Centre the samples and scale them by the bandwidth, which reduces rounding errors.
         centre = xp.mean(samples, axis=0)
         samples = (samples - centre) / self.bandwidth
         # Beyond `reach`, squared distances would overflow, and results no longer change.
@@ -113,7 +108,7 @@ class Field:
 
 
 def as_samples(values: Array, name: str) -> Array:
-    """Validate finite samples of shape (n,) or (n, d), and return them as (n, d)."""
+    """Validate samples of shape (n,) or (n, d), and return them as (n, d)."""
     values = as_array(values, name)
     if values.ndim not in (1, 2) or 0 in values.shape:
         raise ValueError(f"{name}: expected at least one sample, (n,) or (n, d), got shape {tuple(values.shape)}")
@@ -122,7 +117,7 @@ def as_samples(values: Array, name: str) -> Array:
 
 
 def as_queries(y: Array, dimension: int) -> tuple[Array, bool]:
-    """Return the queries as (N, d), and True if `y` is a single query without the leading axis."""
+    """Return the queries as (N, d), and whether `y` is a single query without a leading axis."""
     y = as_array(y, "y")
     shape = tuple(y.shape)
     if dimension == 1 and len(shape) < 2:
@@ -168,7 +163,7 @@ def _blocked_sums(y: Array, samples: Array, memory: int, moments: bool) -> tuple
 
         return jax.lax.map(one, y, batch_size=block)
     starts = range(0, y.shape[0], block)
-    if compat.is_numpy_array(y):  # a list of thousands of small results would also need memory
+    if compat.is_numpy_array(y):  # a list of thousands of small results would need additional memory
         whole = tuple(
             np.empty((len(y), *part.shape[1:]), part.dtype) for part in _kernel_sums(y[:1], samples, memory, moments)
         )
@@ -238,7 +233,7 @@ def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]
 
 
 def _row_products(xp: Any, a: Array, b: Array) -> Array:
-    if compat.is_numpy_namespace(xp):  # vecdot would start BLAS threads inside our own
+    if compat.is_numpy_namespace(xp):  # vecdot would start BLAS threads inside our own threads
         return np.einsum("ij,ij->i", a, b)
     return xp.sum(a * b, axis=1)
 

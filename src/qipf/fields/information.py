@@ -1,20 +1,21 @@
 r"""Information potentials, the entropies and divergences built on them, and kernel mean embeddings.
 
-Two estimators of the overlap \int p q of two densities are available; their results differ. With
-g_s(u) = exp(-|u|^2 / (2 s^2)) the unnormalised Gaussian kernel and x (n, d), y (m, d) samples of p and q:
+Two estimators of the overlap \int p q of two densities are available, and their results differ. Let
+g_s(u) = exp(-|u|^2 / (2 s^2)) be the unnormalised Gaussian kernel, and x (n, d) and y (m, d) samples of p and q:
 
-* **plug-in**: a mean of kernels of bandwidth s. `information_potential` and `cross_information_potential`
-  return it in the form of the paper, with the unnormalised kernel: mean_ij g_s(x_i - y_j), an inner product in
-  the RKHS of g_s. Divided by (2 pi s^2)^(d/2) it is the mean over y of the Parzen density of x.
-* **integral**: the exact integral of the product of the two Parzen densities of bandwidth s. Convolving two
-  Gaussians adds their variances, so the integral is a mean of kernels of bandwidth s sqrt(2):
+* **plug-in**: a mean of kernels of bandwidth s. `information_potential` and `cross_information_potential` return it
+  as the paper does, with the unnormalised kernel: mean_ij g_s(x_i - y_j), an inner product in the RKHS of g_s.
+  Divided by (2 pi s^2)^(d/2), it is the mean over y of the Parzen density of x.
+* **integral**: the exact integral of the product of the two Parzen densities of bandwidth s. Convolving two Gaussians
+  adds their variances, so the integral is a mean of kernels of bandwidth s sqrt(2):
   mean_ij g_(s sqrt 2)(x_i - y_j) / (4 pi s^2)^(d/2). `integrated_square` and `integrated_product` return it.
 
-Entropy, divergences and the lower bound are defined on densities, so both of their estimators are normalised;
-`estimator` selects one. The plug-in estimate with bandwidth s sqrt(2) equals the integral estimate with bandwidth s.
+Entropy, divergences and the lower bound are defined on densities, so their estimators are always normalised; the
+argument `estimator` selects one. The plug-in estimate with bandwidth s sqrt(2) equals the integral estimate with
+bandwidth s.
 
-Samples `x` and `y` are arrays (n,) or (n, d) and (m,) or (m, d), `bandwidth` is s, and `memory` is scratch memory in
-bytes. Results have shape () and the library, dtype and device of `x`.
+The samples `x` and `y` are arrays of shape (n,) or (n, d) and (m,) or (m, d), `bandwidth` is s, and `memory` is the
+scratch memory in bytes. Results have shape () and the library, dtype and device of `x`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) 
 
     .. math::  \Psi_X(X) = \frac1{n^2} \sum_{i,j} g_s(x_i - x_j)
 
-    The kernel is unnormalised, so the result lies between 1/n and 1. `integrated_square` estimates the integral of p^2.
+    The result lies between 1/n and 1.
     """
     return cross_information_potential(x, x, bandwidth, memory=memory)
 
@@ -45,14 +46,14 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
 
     .. math::  \Psi_X(Y) = \frac1{nm} \sum_{i,j} g_s(x_i - y_j)
 
-    The kernel is unnormalised, so the result lies between 0 and 1. `integrated_product` estimates the integral of p q.
+    The result lies between 0 and 1.
     """
     x, y = _pair(x, y)
     return namespace(x).exp(_log_mean_kernel(x, y, check_positive("bandwidth", bandwidth), memory))
 
 
 def integrated_square(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the exact \int p(u)^2 du of the Parzen density p of samples x (the information potential of p).
+    r"""Return the exact integral \int p(u)^2 du of the Parzen density p of samples x.
 
     .. math::  \int p^2 = (4 \pi s^2)^{-d/2} \frac1{n^2} \sum_{i,j} g_{s\sqrt2}(x_i - x_j)
     """
@@ -60,7 +61,7 @@ def integrated_square(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> A
 
 
 def integrated_product(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the exact \int p(u) q(u) du of the Parzen densities p, q of samples x and y.
+    r"""Return the exact integral \int p(u) q(u) du of the Parzen densities p and q of samples x and y.
 
     .. math::  \int p q = (4 \pi s^2)^{-d/2} \frac1{nm} \sum_{i,j} g_{s\sqrt2}(x_i - y_j)
     """
@@ -69,7 +70,7 @@ def integrated_product(x: Array, y: Array, bandwidth: float, *, memory: int = SC
 
 
 def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH) -> Array:
-    r"""Return Renyi's quadratic entropy of the density that samples x come from (paper, eq. 4), in nats.
+    r"""Return Renyi's quadratic entropy of the density p of samples x (paper, eq. 4), in nats.
 
     .. math::  H_2 = -\log \int p(u)^2 du
     """
@@ -97,7 +98,7 @@ def cauchy_schwarz_divergence(
 
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
 
-    It is zero only if the two density estimates are equal, and finite no matter how far apart the samples are.
+    It is zero only if the density estimates are equal.
     """
     x, y = _pair(x, y)
     xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
@@ -109,27 +110,26 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
     .. math::  \hat\mu(y) = \frac1n \sum_t g_s(x_t - y)
 
-    This is equivalent to `Field(x, bandwidth)(y)`: one value between 0 and 1 per query.
+    This is equal to `Field(x, bandwidth)(y)`.
     """
     return Field(x, bandwidth, memory=memory)(y)
 
 
 def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the maximum mean discrepancy between samples x and y: the RKHS distance between their mean embeddings.
+    r"""Return the maximum mean discrepancy: the RKHS distance between the mean embeddings of x and y.
 
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
 
-    This is the square root of the biased `squared_discrepancy`, between 0 and sqrt 2.
+    The result lies between 0 and sqrt 2.
     """
     squared = squared_discrepancy(x, y, bandwidth, unbiased=False, memory=memory)
     return namespace(squared).sqrt(squared)
 
 
 def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
-    r"""Return the squared maximum mean discrepancy: an unbiased U-statistic, or the squared distance itself.
+    r"""Return the squared maximum mean discrepancy, as an unbiased U-statistic or the biased squared distance.
 
-    The unbiased estimate needs at least two samples in each set. It omits the pairs i = j from the means over x and
-    over y, has expectation zero if x and y have the same distribution, and can therefore be negative.
+    The unbiased estimate needs at least two samples of each distribution, and can be negative.
     """
     x, y = _pair(x, y)
     xp = namespace(x)
@@ -146,26 +146,22 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
 def lower_bound(
     x: Array, others: Sequence[Array], bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
 ) -> Array:
-    r"""Return the lower bound of appendix A on the information potential \int f^2, from densities g_1..g_N.
+    r"""Return a lower bound on the information potential \int f^2, from densities g_1..g_N (paper, appendix A).
 
-    The appendix writes f instead of g in the last factor of its statement, in the Gram matrix and in the projection.
-    The corrected derivation: V(f, g) = \int f g is a positive definite kernel on square-integrable densities. In its
-    RKHS, V(f, .) is the sum of its projection sum_i a_i V(g_i, .), with G a = b, and an orthogonal residual, so that
-    (eq. 25, corrected)
+    This is eq. 25, corrected: the last factor and the Gram matrix have g in place of f.
 
     .. math::
-        \int f^2 = \|V(f, \cdot)\|^2 \ge \sum_{i,j} b_i \, (G^{-1})_{ij} \, b_j, \qquad
+        \int f^2 \ge \sum_{i,j} b_i \, (G^{-1})_{ij} \, b_j, \qquad
         b_i = \int f g_i, \quad G_{ij} = \int g_i g_j ,
 
-    with equality if and only if f is a linear combination of the g_i. Directions in which the g_i are linearly
-    dependent, or nearly so, are omitted, so that the bound still holds. The cost is linear in the number of samples
-    of f.
+    with equality if and only if f is a linear combination of the g_i. Directions in which the g_i are nearly linearly
+    dependent are omitted; the bound still holds.
 
     Args:
         x: Samples of f.
         others: A list of sample sets, one per g_i.
         bandwidth: The bandwidth s of all Parzen densities.
-        estimator: The bounded quantity is `integrated_square(x, bandwidth)` for "integral", and for "plug-in"
+        estimator: "integral" bounds `integrated_square(x, bandwidth)`, and "plug-in" bounds
             `information_potential(x, bandwidth) / (2 pi s^2)^(d/2)`.
         memory: Scratch memory in bytes.
     """
@@ -201,7 +197,7 @@ def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, mem
 
 
 def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
-    """Return the logarithm of mean_ij g_s(x_i - y_j), which is finite no matter how far apart x and y are."""
+    """Return the logarithm of mean_ij g_s(x_i - y_j), which is finite for samples at any distance."""
     logs = Field(x, s, memory=memory).log(y)
     xp = namespace(logs)
     highest = xp.max(logs)

@@ -1,4 +1,4 @@
-"""A table of the paper's uncertainty as a function of one number, accurate to a given tolerance."""
+"""A table of the paper's uncertainty modes as functions of one number, accurate to a given tolerance."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from qipf.fields.potential import potentials
 TOLERANCE = 1e-8
 DEGREE = 6  # of the polynomials
 AROUND = 8.5  # bandwidths beyond the extreme samples; farther out, even-order potentials are below 1e-13 of the largest
-SMALL = 1e-3  # relative to the typical value; smaller values need no higher absolute accuracy
+SMALL = 1e-3  # of u; smaller values need no higher absolute accuracy
 NARROWEST = 1e-13  # bandwidths; breaks closer than this are merged
 PIECES = 2**12  # maximum per function; a fit that needs more is limited by rounding
-POINTS = 2**20  # maximum number of points searched for breaks; narrower bandwidths are evaluated without a table
+POINTS = 2**20  # maximum number of points searched for breaks; narrower bandwidths have no table
 BREAKS = 8  # maximum per cell
 CELLS = tuple(2**power for power in range(5, 15))  # the smallest number with at most `BREAKS` breaks per cell is used
 LARGEST = 2**22  # maximum size of a table in bytes
@@ -28,30 +28,21 @@ AT_POLES = 1e-12  # minimum of 1 - u, which keeps values finite at the poles
 BLOCK = 4096  # predictions per block in NumPy, so that a block fits into a core's cache
 
 Modes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and their columns
+Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and the columns of `pieces`
 
 
 class ModeTable:
     r"""The uncertainty modes of even orders as functions of one number z, and their mean, which is the paper's score.
 
     With y = (z - mean) / std, the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or
-    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. The mode has breaks at the poles of V_k and
-    wherever another term becomes the minimum. Between the breaks,
+    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. It has breaks at the poles of V_k and at points
+    where a different term becomes the minimum. Between the breaks, the table stores polynomials for u = f / (f + c),
+    which is smooth even near a pole; c is the median of f for y from -3 to 3.
 
-    .. math::  u = \frac{f}{f + c}, \qquad f = \frac{c \, u}{1 - u}
-
-    is smooth even near a pole, where u approaches 1. The table contains polynomials for u on pieces that end at the
-    breaks; c is the typical value of f, its median for y from -3 to 3. To find the piece of a query, the range of z is
-    divided into cells of equal width, and each cell stores its first piece and its few breaks. Every mode is constant
-    far from the samples.
-
-    The error of u on a piece is at most `tolerance` times the larger of 0.001 and the maximum of u. The error of f is
-    therefore at most `tolerance` times :math:`(c + f)^2 / c`.
+    The error of f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
     Args:
-        arrays: The arrays that `fit` creates: `grid` (the lower end, cells per unit of z), `typical` (F,), `starts`
-            (F, cells), `breaks` (F, B, cells) and `pieces` (3 + degree, P): centre, inverse of half the width, and
-            coefficients with the highest power first. Function 0 is the mean; the others are the orders.
+        arrays: The arrays that `fit` creates.
 
     Raises:
         ValueError: Arrays are missing or inconsistent.
@@ -84,10 +75,10 @@ class ModeTable:
             orders: The Hermite orders; the result is None unless all are even and at least 2.
             root: Take the square root of the field first.
             radius: The distance r, in units of y.
-            mean: The mean in y = (z - mean) / std.
-            std: The standard deviation in y = (z - mean) / std.
-            lowest: The lower bounds L_k of the potentials, (K,); None uses the minimum over the neighbourhood.
-            tolerance: The tolerance of the error, as described for the class.
+            mean: The mean of z.
+            std: The standard deviation of z.
+            lowest: The lower bounds L_k, (K,); None for the minimum over {y - r, y, y + r}.
+            tolerance: The tolerance of the error.
         """
         if any(order < 2 or order % 2 for order in orders):
             return None
@@ -121,9 +112,9 @@ class ModeTable:
         """Return the modes (N, K) at z (N,), or their mean (N,), in the library and on the device of z.
 
         Args:
-            z: Queries.
+            z: The queries.
             mean: Return the mean over the orders.
-            arrays: The arrays of this table in the library and on the device of z; None converts them.
+            arrays: The arrays of this table in the library and on the device of z, if already converted.
         """
         xp, functions = namespace(z), [0] if mean else range(1, len(self._typical))
         if compat.is_torch_array(z) and z.device.type == "cpu" and not z.requires_grad and not is_traced(z):
@@ -161,7 +152,7 @@ class ModeTable:
 def _modes(
     field: BinnedField, y: np.ndarray, orders: tuple[int, ...], root: bool, radius: float, lowest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the modes (N, K), and the index of the minimal term; a mode breaks when this index changes."""
+    """Return the modes (N, K), and the indices of the smallest terms; a mode has a break where its index changes."""
     if lowest is not None:
         above = potentials(field, y, orders, root) - lowest
         return np.maximum(above, 0.0), above > 0
@@ -172,12 +163,13 @@ def _modes(
 
 
 def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
-    """Return the breaks of each mode, found to the last bit between ascending points with different terms.
+    """Return the breaks of each mode between ascending points, exact to the last bit.
 
-    A break is the smallest number after the change. A term that changes and changes back between two points is missed.
+    A break is the first number at which another term is the smallest. Two changes that cancel between adjacent points
+    are missed.
 
     Args:
-        modes: Returns the modes and their terms.
+        modes: A function that returns the modes, and the indices of their smallest terms.
         points: (P,), or (P, M) for M intervals.
     """
     points = points[:, None] if points.ndim == 1 else points
@@ -214,7 +206,8 @@ def _fit_pieces(
 ) -> Curve | None:
     """Return the pieces of one function, halved until the first two omitted terms are within the tolerance.
 
-    If the nodes of a piece reveal further breaks, the fit is repeated with these breaks.
+    If the nodes of a piece reveal further breaks, the fit is repeated with these breaks. Return None if there are too
+    many pieces.
     """
     count = DEGREE + 3
     nodes = -np.cos(np.pi * (np.arange(count) + 0.5) / count)
@@ -268,6 +261,8 @@ def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray]
     inner = starts[:, None, :] + np.arange(most)[:, None]
     breaks = np.stack([ends[np.minimum(own, ends.size - 1)] for own, (ends, _) in zip(inner, curves, strict=True)])
     sizes = [columns.shape[1] for _, columns in curves]
+    # The F functions are the mean and the orders. `starts` has the shape (F, cells), `breaks` (F, B, cells), and
+    # `pieces` (3 + degree, P): the centre, the inverse of half the width, and the coefficients, highest power first.
     return {
         "grid": np.asarray([low, cells / (high - low)]),
         "starts": starts + np.cumsum([0, *sizes[:-1]])[:, None],

@@ -15,7 +15,7 @@ from qipf.fields.binned import BinnedField
 from qipf.fields.field import Derivatives, Field, as_queries
 
 HIGHEST = 1000
-"""The highest order allowed, which bounds the time and memory that a file can demand."""
+"""The highest order allowed, which bounds the time and memory that an untrusted file can demand."""
 AnyField = Field | BinnedField
 LowerBound = Literal["neighbourhood", "batch", "reference"]
 
@@ -30,16 +30,14 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
             = \frac{s^2}{2} \left( \frac{\varphi^2 H_k''}{H_k} \frac{|\nabla\varphi|^2}{\varphi^2}
               + \frac{\varphi H_k'}{H_k} \frac{\nabla^2\varphi}{\varphi} \right) .
 
-    V_k has poles at the zeros of H_k(phi), near which the result is large but finite.
-
     Args:
-        field: A `Field` or a `BinnedField`.
-        y: The queries, in the shapes that the field accepts.
+        field: The field psi.
+        y: The queries, in a shape that the field accepts.
         orders: Distinct Hermite orders >= 0.
         root: Take the square root of the field first, as in Algorithm 1 of the paper.
 
     Returns:
-        An array (N, K), or (K,) for a single query.
+        An array (N, K), or (K,) for a single query; large but finite at the zeros of H_k(phi).
     """
     return _potentials_at(field.derivatives(y), check_orders(orders), root)
 
@@ -47,8 +45,8 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
 def _potentials_at(at: Derivatives, orders: tuple[int, ...], root: bool) -> Array:
     r"""Return V_k from the derivatives of a field.
 
-    With p = 1/2 under `root` and 1 without it, g = s grad psi / psi, c = s^2 lap(log psi) and the Hermite ratios
-    a = phi H_k' / H_k and b = phi^2 H_k'' / H_k, V_k is p^2 b |g|^2 / 2 + p a c / 2 + p^2 a |g|^2 / 2.
+    V_k is p^2 b |g|^2 / 2 + p a c / 2 + p^2 a |g|^2 / 2, with p = 1/2 under `root` and 1 without it,
+    g = s grad psi / psi, c = s^2 lap(log psi), and the Hermite ratios a = phi H_k' / H_k and b = phi^2 H_k'' / H_k.
     """
     log, gradient, laplacian = at
     xp = namespace(log)
@@ -72,21 +70,18 @@ def uncertainty_modes(
 ) -> Array:
     r"""Return the paper's uncertainty modes H_0^k = V_k + E_k with E_k = -min V_k (eq. 13 and Algorithm 1).
 
-    A mode is the height of the potential above its lower bound, never negative; it is not a maximum of a density.
-
     Args:
-        field: A `Field` or a `BinnedField`.
-        y: The queries, in the shapes that the field accepts.
+        field: The field psi.
+        y: The queries, in a shape that the field accepts.
         orders: Distinct Hermite orders >= 0.
         root: Take the square root of the field first.
-        lower_bound: The points over which the minimum is taken. "neighbourhood": {y - r, y, y + r}, in R^d along the
-            gradient of log psi, so that a mode measures local variability; "batch": all queries; "reference": the
-            points `reference` and the query itself.
+        lower_bound: The points over which the minimum is taken: {y - r, y, y + r} for "neighbourhood" (in R^d, along
+            the gradient of log psi), all queries for "batch", or `reference` and the query itself for "reference".
         radius: The distance r, in the units of the samples.
-        reference: The points for lower_bound="reference", shaped like queries.
+        reference: The points for `lower_bound="reference"`, shaped like queries.
 
     Returns:
-        An array (N, K), or (K,) for a single query.
+        An array (N, K), or (K,) for a single query, without negative values.
     """
     orders = check_orders(orders)
     check_choice("lower_bound", lower_bound, get_args(LowerBound))
@@ -134,10 +129,10 @@ def _direction(gradient: Array) -> Array:
 def _hermite_ratios(square: Array, orders: Sequence[int]) -> tuple[Array, Array]:
     r"""Return the ratios x H_k'(x) / H_k(x) and x^2 H_k''(x) / H_k(x) of physicists' Hermite polynomials, from x^2.
 
-    With H_k' = 2 k H_(k-1) and H_k'' = 4 k (k-1) H_(k-2), both are ratios of neighbours in the recurrence
-    H_(k+1) = 2 x H_k - 2 k H_(k-1). It is evaluated for H_k(x) / sqrt(2^k k!), which does not overflow, and without
-    the factor x of the odd orders, so that ratios are exact even if x underflows. At the zeros of H_k, the poles of the
-    ratios, the results are large but finite.
+    With H_k' = 2 k H_(k-1) and H_k'' = 4 k (k-1) H_(k-2), the ratios follow from the recurrence
+    H_(k+1) = 2 x H_k - 2 k H_(k-1). The recurrence is evaluated for H_k(x) / sqrt(2^k k!), which does not overflow, and
+    without the factor x of the odd orders, so that ratios are accurate even if x underflows. At the zeros of H_k, the
+    poles of the ratios, the results are large but finite.
 
     Args:
         square: x^2, of any shape.

@@ -28,26 +28,26 @@ def uncertainty_modes(
 ) -> Array:
     r"""Return the modes of the authors' program, for standardised weights and predictions in R.
 
-    For the points u in {y - r, y, y + r}, phi = psi^(1/2), the physicists' Hermite polynomials H_k with k = 1..K, and
-    the first difference D along k (`numpy.gradient`: central inside, one-sided at both ends),
+    With u in {y - r, y, y + r}, phi = psi^(1/2), the physicists' Hermite polynomials H_k for k = 1..K, and the
+    difference D along k (`numpy.gradient`),
 
     .. math::
         V_k(u) = \frac{s^2}{2} \frac{D D |H_k(\varphi(u))|}{|H_k(\varphi(u))|}, \qquad
         \mathrm{mode}_k = V_k(y) - \min_u V_k(u), \qquad k = 2, 4, \dots < K \text{ without the last.}
 
-    K = 12 yields the modes 2, 4, 6, 8; K = 24 yields the ten modes that the paper uses for ResNet-18.
+    K = 12 yields the modes 2, 4, 6 and 8; K = 24 yields the ten modes that the paper uses for ResNet-18.
 
     Args:
         samples: (n,) standardised weights.
-        y: (N,) standardised predictions, or a single prediction of shape ().
-        bandwidth: The bandwidth s, 80 times Silverman's bandwidth in the tables of the paper.
+        y: (N,) standardised predictions, or a single prediction ().
+        bandwidth: The bandwidth s; the paper's tables use 80 times Silverman's bandwidth.
         max_order: The order K, at most 40.
-        stride: The step between the orders of the modes, which are stride, 2 stride, ...
+        stride: The lowest order, and the step between the orders.
         radius: The distance r.
         memory: Scratch memory in bytes.
 
     Returns:
-        (N, modes), or (modes,) for a single prediction; large but finite at the zeros of H_k(phi).
+        (N, modes), or (modes,) for a single prediction.
     """
     field = Field(samples, bandwidth, memory=memory)
     if field.dimension != 1:

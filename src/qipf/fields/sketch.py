@@ -1,4 +1,4 @@
-"""The field of very many weights, which are added array by array in bounded memory."""
+"""Compute the field of a very large number of weights, added array by array, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,32 +20,25 @@ DROPPED = 23 - BITS
 KEYS = 2 ** (9 + BITS)
 MOMENTS = 7  # per bin: the count and the sums of d, ..., d^6
 SPARSE = 16  # bins with at most this number of weights also store the weights
-KEPT = 2**20  # maximum number of stored weights; if it is exceeded, only sparser bins store theirs
+KEPT = 2**20  # maximum number of stored weights; a sketch that exceeds it halves its own value of SPARSE
 CHUNK = 2**19  # weights processed at once
 LARGEST = 3.4e38  # about the largest float32
 
 
 class TooNarrowError(ValueError):
-    """The bandwidth is too small for the width of a sketch's bins."""
+    """A bandwidth is too small for the width of a sketch's bins."""
 
 
 class FieldSketch:
     r"""A summary of weights, added array by array, from which the field at any bandwidth can be computed.
 
-    Weights are sorted into bins by the leading bits of their float32 representation, 4,096 per power of two. A bin
-    keeps the number of its weights and their first six moments; bins with few weights also store the weights. Arrays
-    can be added in any order and in any pieces, and sketches can be merged. One pass yields the mean, the standard
-    deviation, the quartiles and the field at any bandwidth.
-
-    A sketch uses at most 120 MiB, and usually a few MiB, because memory is used only for bins that occur. Adding
-    weights needs up to 90 MiB of scratch memory.
+    A sketch takes up at most 120 MiB, and usually a few MiB. Adding weights needs up to 90 MiB of scratch memory.
 
     Args:
         bandwidth: The bandwidth of the kernels, in the units of the weights.
-        factor: Instead of `bandwidth`: a multiple of Silverman's bandwidth, computed from quartiles with a relative
-            error far below 1e-4.
-        origin: A number that is subtracted from every weight. Bins are narrowest near the origin: pass a typical weight
-            if the weights lie far from zero relative to their spread.
+        factor: A multiple of Silverman's bandwidth, instead of `bandwidth`.
+        origin: The value around which bins are narrowest. Pass a typical weight if the weights lie far from zero
+            relative to their spread.
 
     Attributes:
         count: The number of weights.
@@ -53,7 +46,7 @@ class FieldSketch:
         maximum: The largest weight.
 
     Raises:
-        ValueError: Both a bandwidth and a factor are passed, or a value is not positive.
+        ValueError: Both `bandwidth` and `factor` are passed, or a value is not positive.
     """
 
     def __init__(self, bandwidth: float | None = None, factor: float | None = None, *, origin: float = 0.0) -> None:
@@ -66,7 +59,7 @@ class FieldSketch:
         self.origin = float(origin)
         self.minimum, self.maximum, self.count = math.inf, -math.inf, 0
         self._sums = np.zeros((MOMENTS, KEYS))
-        self._few = np.empty(0)  # the weights of bins with at most `_sparse` of them
+        self._few = np.empty(0)  # the weights in bins that hold at most `_sparse` weights
         self._sparse = SPARSE
 
     def __repr__(self) -> str:
@@ -131,7 +124,7 @@ class FieldSketch:
         """Add all weights of another sketch.
 
         Raises:
-            ValueError: The other sketch has a different bandwidth, factor or origin.
+            ValueError: The bandwidths, factors or origins differ.
         """
         for name in ("bandwidth", "factor", "origin"):
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -145,7 +138,7 @@ class FieldSketch:
         return self
 
     def merge_ranks(self, group: Any = None) -> Self:
-        """Merge the sketches of all processes of a torch.distributed group; every process gets the same result.
+        """Merge the sketches of all processes of a torch.distributed group into every process.
 
         Args:
             group: The process group; None selects the default group.
@@ -170,14 +163,14 @@ class FieldSketch:
         """Return the field of all weights added so far; more weights can be added afterwards.
 
         Args:
-            bandwidth: Overrides the bandwidth or factor of the sketch.
-            factor: Overrides the bandwidth or factor of the sketch.
-            standardise: Return the field of (w - mean) / std, which the paper's scores use.
+            bandwidth: The bandwidth, which overrides the settings of the sketch.
+            factor: The factor, which overrides the settings of the sketch.
+            standardise: Return the field of (w - mean) / std.
             tolerance: The maximum relative error of the second derivative due to the width of the bins.
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
-            ValueError: No weights were added, or there is not exactly one of bandwidth and factor.
+            ValueError: No weights were added, or not exactly one of `bandwidth` and `factor` is set.
         """
         if bandwidth is None and factor is None:
             bandwidth, factor = self.bandwidth, self.factor
@@ -219,7 +212,7 @@ class FieldSketch:
         return float((away**2 * sums[0] + 2 * away * sums[1] + sums[2]).sum())
 
     def quantile(self, probability: float | Sequence[float]) -> Any:
-        """Return one or more quantiles of the weights, interpolated within bins that do not store their weights."""
+        """Return one or more quantiles of the weights."""
         positions, moments, _ = self._entries()
         upper = np.cumsum(moments[0]) - 1
         lower = upper - moments[0] + 1
@@ -232,7 +225,7 @@ class FieldSketch:
         return np.clip(values + self.origin, self.minimum, self.maximum).tolist()
 
     def silverman(self) -> float:
-        """Return Silverman's bandwidth of the weights; see `qipf.fields.silverman`."""
+        """Return Silverman's bandwidth of the weights, as `qipf.fields.silverman` does."""
         if not self.minimum < self.maximum:
             raise ValueError(
                 "weights: expected at least two distinct weights for Silverman's rule, got equal ones; pass a bandwidth"
@@ -242,7 +235,7 @@ class FieldSketch:
         return 0.9 * robust_spread(std, upper - lower) * self.count**-0.2
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the contents of the sketch as arrays, for saving or sending; see `from_state`."""
+        """Return the arrays from which `from_state` restores this sketch."""
         widths = [math.nan if value is None else value for value in (self.bandwidth, self.factor)]
         numbers = [*widths, self.origin, self.minimum, self.maximum, self.count, self._sparse]
         keys = np.flatnonzero(self._sums[0])
@@ -250,7 +243,7 @@ class FieldSketch:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
-        """Return the sketch that `state` describes."""
+        """Restore a sketch from the result of `state`."""
         numbers, keys, sums, few = (to_numpy(state[name]) for name in ("numbers", "keys", "sums", "few"))
         bandwidth, factor = (None if math.isnan(width) else float(width) for width in numbers[:2])
         self = cls(bandwidth, factor, origin=float(numbers[2]))
@@ -270,7 +263,7 @@ class FieldSketch:
     def _entries(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return ascending positions relative to the origin, their moments, and the largest |position| of a bin.
 
-        Entries are the bins that do not store their weights, and the stored weights.
+        An entry is either a bin that does not store its weights, or a stored weight.
         """
         centre, sums = self._bins(self._sparse)
         single = np.zeros((MOMENTS, self._few.size))

@@ -10,10 +10,10 @@ from qipf.arrays import Array, to_numpy
 
 
 def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tuple[np.ndarray, np.ndarray]:
-    """Return float64 scores and boolean errors (True if the prediction is wrong), both of shape (N,).
+    """Return float64 scores (N,) and booleans (N,) that are True for wrong predictions.
 
     Raises:
-        ValueError: The lengths differ, a score is NaN or infinite, or `correct` contains values other than 0 and 1.
+        ValueError: The lengths differ, a score is not finite, or a value of `correct` is neither 0 nor 1.
         TypeError: The values are not real numbers.
     """
     scores = finite(uncertainty, name)
@@ -29,7 +29,7 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
 
 
 def probabilities(values: Array, rows: int) -> np.ndarray:
-    """Return float64 error probabilities in [0, 1], one for each of `rows` predictions."""
+    """Validate and return the error probabilities, from 0 to 1, of `rows` predictions."""
     result = finite(values, "probability")
     if len(result) != rows:
         raise ValueError(f"probability, uncertainty: expected the same length, got {len(result)} and {rows}")
@@ -43,7 +43,7 @@ def probabilities(values: Array, rows: int) -> np.ndarray:
 
 
 def finite(values: Array, name: str) -> np.ndarray:
-    """Return `values` as finite float64 of shape (N,)."""
+    """Return `values` as finite float64 numbers of shape (N,)."""
     result = vector(values, name).astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(result))
     if bad.size:
@@ -56,7 +56,7 @@ def finite(values: Array, name: str) -> np.ndarray:
 
 
 def vector(values: Array, name: str) -> np.ndarray:
-    """Return `values` as a real NumPy array of shape (N,)."""
+    """Return `values` as a NumPy array of real numbers or booleans, of shape (N,)."""
     try:
         array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     except Problem:

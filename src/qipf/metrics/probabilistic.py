@@ -1,6 +1,6 @@
-"""Metrics of error probabilities: calibration errors, Brier score, log loss.
+"""Metrics of error probabilities: calibration errors, Brier score and log loss.
 
-`probability` is always the probability that the prediction is wrong; the confidence is 1 - `probability`.
+`probability` is always the probability that a prediction is wrong; the confidence is 1 - `probability`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Brier(NamedTuple):
 
 
 class Calibration:
-    """Calibration metrics of resamples, described by weights that count each prediction in each resample.
+    """Calibration metrics of weighted resamples.
 
     Args:
         p: (N,) error probabilities.
@@ -72,7 +72,7 @@ class Calibration:
 def ece(probability: Array, correct: Array, bins: int = BINS) -> float:
     """Return the expected calibration error (appendix D.1): sum_k |B_k| / N |acc(B_k) - conf(B_k)|.
 
-    The K bins divide the confidence into (0, 1/K], ..., ((K-1)/K, 1]; a confidence of 0 belongs to the first bin.
+    The bins of the confidence are (0, 1/K], ..., ((K-1)/K, 1]; the first bin includes 0.
     """
     return _values(probability, correct, bins)["ece_{}"]
 
@@ -85,18 +85,15 @@ def adaptive_ece(probability: Array, correct: Array, bins: int = BINS) -> float:
 def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
     """Return the Brier score, the mean of (p - wrong)^2 (appendix D.2 omits the square), and its decomposition.
 
-    Bin k of `ece` has n_k predictions, the mean probability p_k and the error rate o_k; the overall error rate is o.
-    Then reliability = sum n_k/N (p_k - o_k)^2 and uncertainty = o (1 - o). With the classical resolution,
-    sum n_k/N (o_k - o)^2, the decomposition is exact only if all probabilities in a bin are equal. The resolution here
-    adds the terms within bins, twice the covariance of p and the errors minus the variance of p (Stephenson et al.
-    2008), so that the decomposition is always exact.
+    The bins are those of `ece`. The resolution includes the terms within bins that make the decomposition exact
+    (Stephenson et al. 2008).
     """
     found = _values(probability, correct, bins)
     return Brier(*(found[f"brier_{{}}{part}"] for part in ("", "_reliability", "_resolution", "_uncertainty")))
 
 
 def nll(probability: Array, correct: Array) -> float:
-    """Return the mean negative log likelihood; probabilities are clipped at 2.2e-16 to keep it finite."""
+    """Return the mean negative log likelihood, with probabilities clipped at 2.2e-16."""
     return _values(probability, correct, BINS)["nll_{}"]
 
 

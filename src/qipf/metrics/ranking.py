@@ -1,4 +1,4 @@
-"""Metrics of error detection: do wrong predictions score higher than correct ones?
+"""Metrics of error detection, which compare the scores of wrong and correct predictions.
 
 An error is the event to detect ("positive"). Each function takes one score and one correctness flag per
 prediction, and returns NaN if the metric is undefined (`evaluate` reports the reason). All metrics except the
@@ -16,12 +16,12 @@ from qipf.metrics.inputs import check, unit_range
 
 
 class Counts:
-    """Numbers of predictions and errors per distinct score, in ascending order, (R, G), and in total, (R,).
+    """Numbers of predictions and errors in R resamples: per distinct score, (R, G), and in total, (R,).
 
     Args:
         scores: (N,), in ascending order.
         wrong: (N,), 1 for an error and 0 otherwise.
-        weights: (R, N), how often each resample contains each prediction.
+        weights: (R, N) counts of each prediction in each resample.
     """
 
     def __init__(self, scores: np.ndarray, wrong: np.ndarray, weights: np.ndarray) -> None:
@@ -37,7 +37,8 @@ class Counts:
         self.found = self.total[:, None] - self.errors_before  # errors at or above each score
         self.flagged = self.n[:, None] - self.before
         self.precision = self.found / np.maximum(self.flagged, 1)
-        # 1, or NaN for metrics that require errors, both errors and correct predictions, or distinct scores
+        # Each factor is 1, or NaN if there are no errors (`some`), no errors or no correct predictions (`both`), or no
+        # distinct scores (`spread`).
         self.some = np.where(self.total > 0, 1.0, np.nan)
         self.both = np.where(self.right > 0, self.some, np.nan)
         self.spread = np.where(self.size.max(axis=1) < self.n, 1.0, np.nan)
@@ -48,7 +49,7 @@ FORMULAS: dict[str, Callable[[Counts], np.ndarray]] = {"accuracy": lambda c: 1 -
 
 
 def _metric(formula: Callable[[Counts], np.ndarray]) -> Callable[[Array, Array], float]:
-    """Register a formula, and return it as a function of scores and correctness flags."""
+    """Register a formula, and return the metric as a function of scores and correctness flags."""
 
     def metric(uncertainty: Array, correct: Array) -> float:
         return _value(formula, uncertainty, correct)
@@ -72,7 +73,7 @@ def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
 
 @_metric
 def roc_auc(c: Counts) -> np.ndarray:
-    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), ties counted half."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), with ties as 1/2."""
     pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
     return pairs / (c.total * c.right) * c.both
 
@@ -87,8 +88,7 @@ def pr_auc(c: Counts) -> np.ndarray:
 def pr_auc_trapezoid(c: Counts) -> np.ndarray:
     """Return the area under the precision-recall curve as the authors compute it, with trapezoids.
 
-    Linear interpolation is optimistic; omitting the end point (recall 0, precision 1) is pessimistic. Use this metric
-    only to compare with the published numbers.
+    Use this biased metric only to compare with the published numbers.
     """
     drawn_above = c.through[:, :-1] < c.n[:, None]  # scores above all drawn ones are not on the curve
     trapezoids = c.errors[:, :-1] * (c.precision[:, :-1] + c.precision[:, 1:]) / 2 * drawn_above
@@ -96,7 +96,7 @@ def pr_auc_trapezoid(c: Counts) -> np.ndarray:
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
-    """Return the share of correct predictions flagged at the highest threshold that flags `tpr` of the errors."""
+    """Return the share of correct predictions flagged by the highest threshold that flags at least `tpr` of errors."""
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
     return _value(lambda c: _fpr_at(c, tpr), uncertainty, correct)
@@ -128,7 +128,7 @@ def point_biserial(c: Counts) -> np.ndarray:
 
 @_metric
 def spearman(c: Counts) -> np.ndarray:
-    """Return the Spearman correlation of the score with the error indicator (appendix H), using mean ranks for ties."""
+    """Return the Spearman correlation of the score with the error indicator (appendix H), with mean ranks for ties."""
     variance = _dot(c.size * c.middle, c.middle) / c.n - (c.n / 2) ** 2
     product = _dot(c.errors, c.middle) / c.n - c.rate * c.n / 2
     return product / np.sqrt(variance * c.rate * (1 - c.rate)) * c.both * c.spread
@@ -138,8 +138,8 @@ def spearman(c: Counts) -> np.ndarray:
 def aurc(c: Counts) -> np.ndarray:
     """Return the area under the risk-coverage curve (Geifman and El-Yaniv 2017).
 
-    This is the mean over k = 1, ..., N of the error rate among the k most certain predictions. Tied scores contribute
-    their expectation over all orders. The expected value for a random ranking is the error rate.
+    This is the mean over k = 1, ..., N of the error rate among the k most certain predictions, averaged over the orders
+    of ties. Its expected value for a random ranking is the error rate.
     """
     # sum over j = 1..m of (E + j e/m) / (M + j) = e + (E - M e/m) (H_(M+m) - H_M)
     steps = np.diff(_harmonic(c)[c.through.astype(np.int64)], axis=1, prepend=0.0)
@@ -159,14 +159,14 @@ def excess_aurc(c: Counts) -> np.ndarray:
 def augrc(c: Counts) -> np.ndarray:
     """Return the area under the generalised risk-coverage curve (Traub et al. 2024).
 
-    The risk at coverage k / N is the number of accepted errors divided by N, not by k. The area, computed with
-    trapezoids, equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 for the error rate p, if ROC-AUC is defined.
+    The risk at coverage k / N is the number of accepted errors divided by N, not by k. With the error rate p, the area
+    is (1 - ROC-AUC) p (1 - p) + p^2 / 2.
     """
     return _dot(c.size, c.errors_before + c.errors / 2) / c.n**2
 
 
 def accuracy_at(uncertainty: Array, correct: Array, coverage: float = 0.9) -> float:
-    """Return the accuracy of the most certain share `coverage` of the predictions, averaged over the orders of ties."""
+    """Return the accuracy of the most certain share `coverage` of predictions, averaged over the orders of ties."""
     return _value(lambda c: 1 - risk_of_surest(c, np.ceil(coverage * c.n - 1e-9)), uncertainty, correct)
 
 
@@ -178,7 +178,7 @@ def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[n
 
 
 def risk_of_surest(c: Counts, count: np.ndarray) -> np.ndarray:
-    """Return the error rate of the `count` (R,) most certain predictions; a count below 1 is treated as 1."""
+    """Return the error rate of the `count` (R,) most certain predictions in each resample; 0 counts as 1."""
     count = np.maximum(count, 1)
     at = np.arange(len(c.n)), (c.through < count[:, None]).sum(axis=1)
     return (c.errors_before[at] + (count - c.before[at]) * c.errors[at] / c.size[at]) / count
@@ -194,10 +194,10 @@ def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def starts_of(values: np.ndarray) -> np.ndarray:
-    """Return the index at which each run of equal values begins in a sorted array."""
+    """Return the start of each run of equal values in a sorted array."""
     return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
 def grouped(weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Sum the columns from each start to the next."""
+    """Return the sums of the columns from each start to the next."""
     return weights if len(starts) == weights.shape[1] else np.add.reduceat(weights, starts, axis=1)

@@ -20,14 +20,14 @@ from qipf.metrics.ranking import FORMULAS, Counts
 
 
 class Metric(NamedTuple):
-    """The title of a metric, and the direction that is better (None if neither is)."""
+    """The title of a metric, and the better direction (None if neither is better)."""
 
     title: str
     better: Literal["higher", "lower"] | None
 
 
 _BLOCK = 2**18  # weights in memory at once; a few MB per intermediate array
-_LONG = 2**24  # draws that take about a second; for more, a progress bar is shown
+_LONG = 2**24  # draws, which take about a second; from this number on, a progress bar is shown
 MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
 NO_PROBABILITY = "no error probabilities were passed"
 
@@ -65,27 +65,26 @@ def evaluate(
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure how well `uncertainty` detects wrong predictions: every metric, with 95 % bootstrap intervals.
+    """Measure how well `uncertainty` detects wrong predictions, with 95 % bootstrap intervals for every metric.
 
-    Calibration metrics come in two versions. The `paper` version scales the score to [0, 1] by its minimum and maximum
-    over these predictions, and treats the result as the error probability, as the paper seems to do; strictly, it is
-    not a probability. The `proper` version uses `probability`, which should come from a calibrator fitted to clean
-    held-out data (`qipf.ErrorProbability`).
+    Calibration metrics come in two versions. The `proper` version uses `probability`, which should come from a
+    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the min-max
+    scaled score, which is not a probability.
 
     Args:
         uncertainty: One score per prediction; higher is less certain.
-        correct: Whether each prediction is correct (booleans, or zeros and ones).
-        probability: The probability that each prediction is wrong, for the `proper` metrics.
-        groups: The group of each prediction, (N,), if predictions are dependent, such as the pixels of an image. Entire
-            groups are resampled; with a single group, there are no intervals.
-        bootstrap: The number of resamples; 0 disables intervals. By default, `resamples_for` selects a number that
-            takes a few seconds: 1,000 for up to 33,000 predictions, and 0 for more than about 335,000.
+        correct: Whether each prediction is correct, as booleans or zeros and ones.
+        probability: The probability that each prediction is wrong.
+        groups: The group of each prediction, for dependent predictions such as the pixels of an image. Entire groups
+            are resampled; a single group has no intervals.
+        bootstrap: The number of resamples; 0 disables intervals. The default is 1,000, fewer above 33,000 predictions,
+            and 0 above about 335,000.
         seed: The seed of the resamples.
         progress: Show a progress bar if resampling takes long.
 
     Returns:
         A dictionary with "n", "errors" and the value of every name in `METRICS`; with intervals, also name + "_low" and
-        name + "_high". Undefined metrics are NaN, and "reasons" maps their names to the reasons.
+        name + "_high". Undefined metrics are NaN; "reasons" explains why.
     """
     if bootstrap is not None:
         check_whole("bootstrap", bootstrap, 0)
@@ -115,10 +114,7 @@ def evaluate(
 
 
 def resamples_for(predictions: int) -> int:
-    """Return the default number of resamples of `evaluate`, which bounds the work for any number of predictions.
-
-    The limits are 1,000 resamples and 2^25 draws in total; the result is 0 if they allow fewer than 100 resamples.
-    """
+    """Return the default number of resamples of `evaluate`: from 100 to 1,000, or 0 if 100 would take too long."""
     count = min(MOST_RESAMPLES, MOST_DRAWN // max(1, predictions))
     return count if count >= LEAST_RESAMPLES else 0
 
@@ -135,18 +131,16 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 def measure(
     scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, resamples: Iterable[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return every metric of every resample; NaN if it is undefined in a resample.
-
-    For the `paper` metrics, every resample uses the scaling of the full set: like the calibrator of the `proper`
-    metrics, the scaling is part of the score, and the bootstrap fails for extremes.
+    """Return every metric of every resample, or NaN if it is undefined in a resample.
 
     Args:
-        scores: (N,), one or more, in ascending order.
+        scores: (N,), in ascending order; N is at least 1.
         wrong: (N,) booleans.
         probability: (N,) error probabilities, or None.
-        resamples: Blocks of weights, (R, N) each: how often each resample contains each prediction.
+        resamples: Blocks of weights (R, N) that count each prediction in each resample.
     """
     errors = wrong.astype(np.float64)
+    # Every resample is scaled by the extremes of the full set, because the bootstrap fails for extremes.
     versions = {"paper": unit_range(scores), "proper": probability}
     calibrations = {name: Calibration(p, errors) for name, p in versions.items() if p is not None}
     parts: dict[str, list[np.ndarray]] = {}
@@ -165,7 +159,7 @@ def resample(
     scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, count: int, seed: int, *,
     groups: np.ndarray | None = None, progress: bool = False,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Return every metric of `count` resamples, with a progress bar if they take long.
+    """Return every metric of `count` resamples.
 
     With `groups`, (N,) integers from 0 to G - 1, every resample draws G groups with all their predictions.
     """
@@ -182,7 +176,7 @@ def _rows(n: int) -> int:
 
 
 def resample_weights(n: int, count: int, seed: int, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Yield the weights of `count` resamples of n predictions in blocks (R, n); see `resample` for the groups."""
+    """Yield the weights of `count` resamples of n predictions, in blocks (R, n)."""
     rng = np.random.default_rng(seed)
     rows, units = _rows(n), n if groups is None else int(groups.max()) + 1
     for start in range(0, count, rows):
@@ -193,7 +187,7 @@ def resample_weights(n: int, count: int, seed: int, groups: np.ndarray | None = 
 
 
 def group_numbers(groups: Array, size: int) -> np.ndarray:
-    """Return the group index of each of `size` predictions, from 0 to G - 1, in sorted order of the group names."""
+    """Return the group index, from 0 to G - 1, of each of `size` predictions."""
     names = to_numpy(groups).ravel()
     if names.size != size:
         raise ValueError(f"groups: expected {size} values, one per prediction, got {names.size}")

@@ -1,4 +1,4 @@
-"""Read the weights of trained models, and pool them to a few values."""
+"""Read the weights of trained models, and pool them by averaging."""
 
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights

@@ -1,8 +1,8 @@
-"""Rebuild sequential Keras networks in HDF5 files as torch modules, without Keras and without running stored code.
+"""Rebuild sequential Keras networks from HDF5 files as torch modules, without Keras and without running stored code.
 
-Such a file stores the layers as JSON (`model_config`), together with their arrays. Keras stores convolution kernels as
-(row, column, in, out) and dense kernels as (in, out), and it flattens images with the channels last. The module takes
-images as (N, channels, height, width) and returns logits: a final softmax is left out.
+A file stores the layers as JSON (`model_config`), together with their arrays. Keras stores convolution kernels as
+(row, column, in, out) and dense kernels as (in, out), and it flattens images with the channels last. The torch module
+takes images as (N, channels, height, width) and returns logits, because a final softmax is left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KerasLayer(NamedTuple):
 
 
 class ChannelsLast(nn.Module):
-    """Flatten images as Keras does, with the channels last; vectors are unchanged."""
+    """A layer that flattens images as Keras does, with the channels last; vectors are unchanged."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (N, height * width * channels) for images (N, channels, height, width)."""
@@ -54,13 +54,12 @@ class ChannelsLast(nn.Module):
 
 
 def load_keras(path: str | Path) -> nn.Sequential:
-    """Load the network in a Keras HDF5 file, in evaluation mode and with the original names of layers.
+    """Load the network of a Keras HDF5 file, in evaluation mode.
 
-    For a `DenseFlipout` layer of TensorFlow Probability, the means of its weights are loaded.
+    A `DenseFlipout` layer of TensorFlow Probability is loaded with the means of its weights.
 
     Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: The file contains no sequential network, or one with a layer that is not supported.
+        ValueError: The file contains no sequential network, or the network has an unsupported layer.
     """
     net, ended = nn.Sequential(), False
     for layer in read_keras_layers(path):
@@ -73,7 +72,7 @@ def load_keras(path: str | Path) -> nn.Sequential:
 
 
 def read_keras_layers(path: str | Path) -> list[KerasLayer]:
-    """Return the layers of a sequential Keras HDF5 file with their arrays, in order."""
+    """Return the layers of a sequential Keras HDF5 file, in order."""
     h5py = require("h5py", extra="bench")
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no Keras file {path}")
@@ -96,7 +95,7 @@ def read_keras_layers(path: str | Path) -> list[KerasLayer]:
 
 
 def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
-    """Return the named modules for a layer: the layer itself and its activation."""
+    """Return the named modules for a layer: the layer itself, and its activation if it has one."""
     kind, config = layer.kind, layer.config
     activation = config.get("activation", "linear")
     if activation not in (*ACTIVATIONS, "linear", "softmax"):

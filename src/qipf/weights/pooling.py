@@ -22,20 +22,20 @@ def pool_weights(
     target: int | None = None,
     edges: Edges = "error",
 ) -> np.ndarray:
-    """Return the averages of blocks of each kernel, layer by layer, in row-major order.
+    """Average blocks of each kernel, and return the values layer by layer in row-major order.
 
-    The paper uses "average pooling of weights at each layer". Without `blocks`, every kernel is divided into about
-    `target` blocks with the proportions of the kernel (see `pooled_shape`); small kernels are not pooled.
+    Without `blocks`, every kernel is divided into about `target` blocks with the proportions of the kernel. Kernels
+    with at most `target` values are not pooled.
 
     Args:
         kernels: The result of `read_weights`, or a list of arrays.
-        blocks: The shape of the blocks of each kernel, in order or by name, in the layout of the kernel.
+        blocks: The shape of the blocks of each kernel, in order or by name.
         target: The approximate number of values per kernel; None for `values_per_layer(len(kernels))`.
-        edges: The treatment of blocks that extend beyond a kernel: raise an error ("error"), average the values inside
-            the kernel ("mean"), or count the missing values as zeros ("zeros", as in the authors' program).
+        edges: How to treat blocks that extend beyond a kernel: "error" raises an error, "mean" averages the values
+            inside, and "zeros" pads with zeros, as the authors' program does.
 
     Returns:
-        The pooled values as a vector of float32, or of float64 if any kernel is float64.
+        A vector of float32, or of float64 if any kernel is float64.
 
     Raises:
         ValueError: Blocks do not fit, both `blocks` and `target` are passed, or values are NaN or infinite.
@@ -63,19 +63,16 @@ def pool_weights(
 
 
 def values_per_layer(layers: int) -> int:
-    """Return the default number of values per layer, for a total of `1050 * layers ** 0.4`.
-
-    The paper reports totals (2,400 for the 8 kernels of VGG-3, 3,552 for the 21 of ResNet-18) but no rule; this power
-    law reproduces both.
-    """
+    """Return the default number of values per layer, for a total of `1050 * layers ** 0.4`."""
+    # The paper's totals are similar: 2,400 for the 8 kernels of VGG-3, and 3,552 for the 21 of ResNet-18.
     return max(1, round(1050 * layers**0.4 / layers))
 
 
 def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
-    """Return the number of parts into which to divide each axis, for a total of about `target` blocks.
+    """Return the number of blocks along each axis, for a total of about `target` blocks.
 
-    Every axis shrinks by the same factor, but an axis that is too short (such as the height or width of a filter)
-    becomes one part. Of the nearest integers, those whose product is closest to `target` are chosen.
+    Every axis shrinks by the same factor, but an axis that is too short, such as the width of a filter, becomes one
+    block.
     """
     if target < 1:
         raise ValueError(f"target: expected at least 1 value per kernel, got {target}")
@@ -101,13 +98,13 @@ def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
 
 
 def _even_cuts(shape: tuple[int, ...], target: int) -> list[np.ndarray]:
-    """Return the starts of the blocks on each axis; their lengths differ by at most one."""
+    """Return the starts of the blocks along each axis, whose lengths differ by at most one."""
     parts = pooled_shape(shape, target)
     return [np.arange(count) * size // count for count, size in zip(parts, shape, strict=True)]
 
 
 def _average(values: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of every block, summed in float64, from the starts of the blocks on each axis."""
+    """Return the mean of every block, summed in float64, from the starts of the blocks along each axis."""
     result = values.astype(np.float64)
     for axis, (first, size) in enumerate(zip(starts, values.shape, strict=True)):
         lengths = np.diff(np.append(first, size))

@@ -18,8 +18,8 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _NOT_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics"}
 _CONTAINERS = ("vars", "layers", "_layer_checkpoint_dependencies")
 _GZIP, _HARMLESS_FILTERS = 1, {1, 2, 3}  # HDF5 filter ids: gzip, shuffle and fletcher32
-_DEEPEST = 100  # levels of nested groups
-_MOST_NAMES = 2**16  # in one attribute, which HDF5 limits to this number of bytes
+_DEEPEST = 100  # maximum number of levels of nested groups
+_MOST_NAMES = 2**16  # maximum number of names in an attribute, which HDF5 limits to the same number of bytes
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
             return {name: file.get_tensor(name) for name in sorted(file.keys(), key=_natural)}
     except MemoryError:
         raise
-    except Exception as error:  # damaged headers make torch raise AttributeError and more
+    except Exception as error:  # a damaged header can raise AttributeError and other types
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from None
 
 
@@ -62,12 +62,12 @@ def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
             return dict(reader.keras2(root) if keras2 else reader.keras3(root, ""))
     except (TooLargeError, MemoryError):
         raise
-    except Exception as error:  # h5py may raise anything for a damaged file
+    except Exception as error:  # h5py may raise any exception for a damaged file
         raise ValueError(f"{path} is damaged or not a Keras weight file: {error}") from None
 
 
 class _WeightReader:
-    """Read every array of a file once, within a memory limit."""
+    """A reader of HDF5 files that reads every array once, within a memory limit."""
 
     def __init__(self, path: Path) -> None:
         self._budget = Budget(path, max(budget(), path.stat().st_size))
@@ -101,7 +101,7 @@ class _WeightReader:
                 yield inner, self._values(member)
 
     def _once(self, member: Any) -> None:
-        """Raise OSError if two links lead to the same member, because a few links may stand for countless members."""
+        """Raise OSError if two links lead to the same member, because nested links could multiply the members."""
         address = require("h5py", extra="bench").h5o.get_info(member.id).addr
         if address in self._seen:
             raise OSError(f"{member.name} is in the file under two names")
@@ -121,7 +121,7 @@ class _WeightReader:
         return np.asarray(dataset[()])
 
     def _check_chunks(self, dataset: Any) -> None:
-        """Decompress every chunk up to its expected size, because HDF5 itself has no limit."""
+        """Raise OSError if a chunk decompresses to more than its expected size, because HDF5 itself has no limit."""
         filters = dataset.id.get_create_plist()
         kinds = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
         if not set(kinds) <= _HARMLESS_FILTERS or kinds.count(_GZIP) > 1:

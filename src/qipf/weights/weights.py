@@ -22,22 +22,20 @@ _INSIDE = ("params", "state_dict", "model_state_dict")  # keys of the weights in
 def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> dict[str, np.ndarray]:
     """Return the kernels of a model (its parameters of two or more dimensions) as NumPy arrays, keyed by name.
 
-    They are in the order of the model. Tied weights occur once; integers and the running statistics of batch norms are
-    left out. The layout is that of the source: (out, in, height, width) in torch, (height, width, in, out) in Keras.
+    The kernels keep the order and layout of the source, such as (out, in, height, width) in torch and (height, width,
+    in, out) in Keras. Tied weights occur once.
 
     Args:
-        source: A torch module or its state dict; the path of a `.safetensors`, `.h5` or `.weights.h5` file; an ONNX
-            model, as for `qipf.collect`; a fitted scikit-learn MLP; a JAX pytree (flax parameters, an equinox module);
-            or a list of arrays. Safetensors and Keras 3 files do not store the order of the layers, so their arrays are
-            sorted by name, with numbers in numerical order.
+        source: A torch module or its state dict, the path of a `.safetensors`, `.h5` or `.weights.h5` file, an ONNX
+            model as for `qipf.collect`, a fitted scikit-learn MLP, a JAX pytree such as flax parameters or an equinox
+            module, or a list of arrays. The arrays of safetensors and Keras 3 files are sorted by name.
         biases: Include parameters of fewer than two dimensions outside normalisation layers.
-        norms: Include scales and shifts of normalisation layers.
+        norms: Include scales and shifts of normalisation layers, but not their running statistics.
 
     Returns:
-        Floating-point arrays; half precision becomes float32.
+        Arrays of float32 or float64; half precision becomes float32.
 
     Raises:
-        TypeError: The type of the source is not supported.
         ValueError: The file is damaged or not a weight file, there are no kernels, or weights are NaN or infinite.
     """
     named, known_norms = _parameters(source)
@@ -73,7 +71,7 @@ def _parameters(source: Any) -> tuple[dict[str, Array], set[str]]:
         from qipf.weights.weight_files import read
 
         return read(Path(source)), set()
-    torch = sys.modules.get("torch")  # imported if the source is a module
+    torch = sys.modules.get("torch")  # already imported if the source is a torch module
     if torch is not None and isinstance(source, torch.nn.Module):
         return _of_torch(source)
     if hasattr(source, "hidden_layer_sizes"):
@@ -116,7 +114,7 @@ def _of_torch(model: Any) -> tuple[dict[str, Array], set[str]]:
                 )
             named[clean(f"{prefix}.{name}".lstrip("."))] = parameter.detach()
         for name, chain in getattr(module, "parametrizations", {}).items():
-            with torch.no_grad():  # the effective weight, from a copy, as computing a spectral norm changes its state
+            with torch.no_grad():  # the effective weight, from a copy because a spectral norm changes its state
                 named[clean(f"{prefix}.{name}".lstrip("."))] = copy.deepcopy(chain).eval()().detach()
     return named, norms
 
@@ -146,20 +144,21 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Array]]:
         import jax
 
         for path, value in jax.tree_util.tree_flatten_with_path(node)[0]:
-            label = jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value")  # of flax.nnx
+            label = jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value")  # added by flax.nnx
             if compat.is_array_api_obj(value):
                 yield f"{name}.{label}".lstrip("."), value
 
 
 def _is_pytree(node: Any) -> bool:
-    jax = sys.modules.get("jax")  # imported if the node is a pytree
+    jax = sys.modules.get("jax")  # already imported if the node is a pytree
     return jax is not None and not jax.tree_util.all_leaves([node])
 
 
 def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
     """Return the names of parameters that belong to normalisation layers.
 
-    If the class of a layer is unknown, its names and shapes decide; a scale has one dimension or the shape of the bias.
+    If the class of a layer is unknown, the names and shapes of its parameters decide: a scale has one dimension or the
+    shape of the bias.
     """
     layers: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for name, values in named.items():
@@ -192,11 +191,11 @@ def _is_float(name: str, values: Array) -> bool:
     kind = str(values.dtype)
     if "complex" in kind:
         raise TypeError(f"{name} is complex ({kind}): expected real weights")
-    return "float" in kind  # by name, as the array API standard lacks bfloat16 and float8
+    return "float" in kind  # by name, because the array API standard lacks bfloat16 and float8
 
 
 def _as_float(name: str, values: Array) -> np.ndarray:
-    """Return a copy in float32 or float64, which later changes to the model do not affect."""
+    """Return a float32 or float64 copy, which later changes to the model do not affect."""
     if compat.is_torch_array(values):
         values = values.detach().cpu()
         values = values.float() if values.element_size() < 4 else values
