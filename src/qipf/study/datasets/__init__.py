@@ -33,7 +33,7 @@ def load(
 
     Args:
         name: One of `NAMES`; "digits" is bundled with scikit-learn.
-        data: Folder that contains the files or a subfolder named after the dataset; by default, the environment variable
+        data: Folder with the files or with a subfolder named after the dataset; defaults to the environment variable
             QIPF_DATA. Files may be gzipped.
         download: Download files that are neither in the folder nor in the cache.
         seed: Random seed of "two-moons" and "regression".

@@ -33,7 +33,7 @@ TESTED = (-2.5, 2.0)
 
 
 def digits() -> Dataset:
-    """Return scikit-learn's 1,797 digits of 8x8 pixels, in [0, 1]; a fixed third of every class is the test set."""
+    """Return scikit-learn's 1,797 digits (8x8) in [0, 1]; a fixed third of every class is the test set."""
     bundled = require("sklearn.datasets", extra="torch").load_digits()
     images = torch.from_numpy(bundled.images / 16.0).float()[:, None]
     labels = torch.from_numpy(bundled.target).long()
@@ -63,8 +63,7 @@ def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
 def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split:
     """Draw pairs (x, y) with `y = x + sin(4 (x + e)) + sin(13 (x + e))` and e ~ N(0, noise^2).
 
-    x has shape `(count, 1)` and is uniform on each interval of `SEEN`. The fraction `SHARE` of the pairs lies in the
-    first interval.
+    x has shape `(count, 1)` and is uniform on each interval of `SEEN`.
     """
     generator = np.random.default_rng(seed)
     first = round(SHARE * count)

@@ -51,7 +51,7 @@ class Verdicts:
     Attributes:
         counts: Numbers of the paper's claims that hold, do not hold, or remain open.
         front: Claims that are shown first.
-        rest: Other claims, keyed by the title of their scope.
+        rest: Other claims, keyed by scope.
     """
 
     counts: Mapping[str, int]

@@ -150,7 +150,7 @@ def compact(values: np.ndarray) -> list[Any]:
 def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
     """Return the conditions of one network per pair, keyed by pair and shift, mildest first.
 
-    The network is the first of those on which the most methods were measured.
+    The network is the first on which the most methods were measured.
     """
     conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
     seeds: dict[str, dict[int, int]] = {}

@@ -47,12 +47,12 @@ def write_report(
     """Write the report of a benchmark and return its size in bytes.
 
     Args:
-        store: A store, or a folder with its tables, which give no charts of predictions.
+        store: A store, or a folder with its tables. Tables alone give no charts of predictions.
         output: The HTML file.
         data: Folder with dataset files, for thumbnails.
 
     Raises:
-        FileNotFoundError: There is neither a store nor a table, or the folder of the output does not exist.
+        FileNotFoundError: There is no store or table, or the folder of the output does not exist.
         IsADirectoryError: The output is a folder.
         ValueError: Nothing has been measured yet.
     """
@@ -132,9 +132,7 @@ def _answers(source: ReportSource) -> list[Answer]:
     try:
         return answers(source.frame, source.bench)
     except MISSING as error:
-        source.left_out(
-            f"Intervals are over intensities only, because some predictions could not be read: {error}"
-        )
+        source.left_out(f"Intervals are over intensities only, because some predictions could not be read: {error}")
         return answers(source.frame)
 
 

@@ -58,7 +58,7 @@ def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> d
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
     """Return the positions of the most and the least certain predictions, separately for correct and wrong ones.
 
-    The most certain come from the more certain half of all predictions, and the least certain from the other half.
+    The former come from the more certain half of the predictions.
     """
     order = np.argsort(scores, kind="stable")
     half = len(order) // 2
@@ -71,7 +71,7 @@ def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.n
 
 
 def png(image: np.ndarray) -> str:
-    """Return an image (c, h, w) in [0, 1], grey or RGB, as a data URI."""
+    """Return a grey or RGB image (c, h, w) in [0, 1] as a data URI."""
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise ValueError(f"expected a grey or RGB image (c, h, w), got shape {image.shape}")
     pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)

@@ -33,14 +33,8 @@ class Column:
 
     Attributes:
         id: Name in tables, such as "ensemble (entropy)".
-        label: Title of the column.
         short: Label in charts.
-        method: Name of the method.
         many: True if the method takes several passes.
-        recommended: True for the recommended score.
-        colour: Index of the colour.
-        marker: Index of the marker.
-        dash: Index of the line style.
         lead: True if the column represents its method.
         shown: True if the column is selected when the page opens.
     """
@@ -61,8 +55,8 @@ class Column:
 def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str] = ()) -> list[Column]:
     """Return the columns of a long table, in the order of the registry.
 
-    The `best` scores are selected. A method is represented by its first column in `leaders` or, without one, by the
-    paper's statistic.
+    The `best` scores are selected. A method is represented by its first column in `leaders`, or else by the paper's
+    statistic.
     """
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
@@ -129,7 +123,7 @@ OF_PAPER = ("point_biserial", "ece_paper", "brier_paper")
 
 
 def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any]]:
-    """Return the id, the title and the better direction of every metric that has at least one value."""
+    """Return the id, the title and the better direction of every metric with values."""
     there = {row.metric for row in rows if row.errors == "base" and math.isfinite(row.value)}
     shown = [name for name in SHOWN if name in there and (paper or name not in OF_PAPER)]
     return [{"id": name, "title": METRICS[name].title, "better": METRICS[name].better} for name in shown]
@@ -213,7 +207,6 @@ class Line:
 
     Attributes:
         number: Rank among the methods; 0 for scores that do not represent a method.
-        column: The score.
         figures: ROC-AUC, average precision and cost of each pair in turn.
         open: False if the line is hidden at first.
     """
@@ -275,7 +268,7 @@ def _figures(metric: str, own: Mapping[str, float], known: list[Column]) -> list
 
 
 def out_of_distribution(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ROC-AUC of each score for distinguishing other datasets from clean inputs, or {} without measurements."""
+    """Return the ROC-AUC of each score for distinguishing other datasets from clean inputs."""
     rows = source.frame
     rows = comparable(rows[(rows["errors"] == "ood") & (rows["metric"] == "roc_auc")])
     means = rows.groupby(["dataset", "net", "shift", "column"], sort=False)["value"].mean().dropna()

@@ -44,13 +44,9 @@ class ReportSource:
         name: Name of the plan or, without a plan, of the folder.
         rows: Rows of the long table.
         times: Milliseconds per sample of each dataset, net and method.
-        plan: The plan as it was run, or None.
-        plan_text: The plan as text.
+        plan: The plan as it was run.
         environment: The machine and the versions.
-        networks: Trained networks with their accuracies.
-        failures: Records of failed cells.
-        notes: Notes for the reader.
-        bench: The store, or None.
+        bench: The store.
     """
 
     name: str

@@ -198,7 +198,7 @@ MUD = (63 / 255, 42 / 255, 20 / 255)
 def fog(images: Tensor, random: Counter, density: float, decay: float, nearness: float) -> Tensor:
     """Add a cloud of brightness `density` without increasing the maximum of an image.
 
-    A larger `decay` makes the cloud smoother. `nearness` is the number of times that the distance is halved.
+    A larger `decay` makes the cloud smoother; each unit of `nearness` halves its distance.
     """
     height, width = images.shape[-2:]
     size = 1 << max(2, (max(height, width) - 1).bit_length())
@@ -222,8 +222,8 @@ def snow(
 ) -> Tensor:
     """Blend every image with a brightened copy, and add streaks of snow.
 
-    `keep` is the weight of the image. Flakes of `size` pixels have brightnesses from N(level, spread^2); those below
-    `least` are omitted. Streaks are up to `2 * drag` pixels long and fade with `decay`.
+    `keep` is the weight of the image. The brightness of flakes of `size` pixels is drawn from N(level, spread^2), and
+    flakes below `least` are omitted. Streaks are up to `2 * drag` pixels long and fade with `decay`.
     """
     height, width = images.shape[-2:]
     coarse = [max(2, math.ceil(side / size)) for side in (height, width)]

@@ -35,7 +35,7 @@ IDENTITY: dict[str, float] = {"rotation": 0, "brightness": 0, "shear": 0, "zoom"
 
 
 def apply(images: Tensor, name: str, intensity: float) -> Tensor:
-    """Apply one of `SHIFTS` to images (see `qipf.study.shifts.apply`); the intensity is in the unit of the shift."""
+    """Apply one of `SHIFTS` to images (see `qipf.study.shifts.apply`)."""
     check_images(images)
     if not math.isfinite(intensity):
         raise ValueError(f"{name}: expected a finite intensity, got {intensity}")

@@ -1,4 +1,4 @@
-"""Summarise a study in words: the best score of a model, its gain over the softmax entropy, and the gain by flagging."""
+"""Summarise a study in words: the best score, its gain over the softmax entropy, and the effect of flagging."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str) -> np.ndarray:
     """Resample images, and return the differences in ROC-AUC between two scores, averaged over conditions.
 
-    Both scores share the draws. The array is empty if no condition has both scores and several images.
+    The array is empty if no condition has both scores and several images.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     for condition in places:
@@ -124,12 +124,10 @@ class Answer:
 
     Attributes:
         model: Title of the pair.
-        ranking: Ranking of the scores.
         gain: Gain of the best score; None if the baseline is the best or was not measured.
-        recommended: Rank of the recommended score, starting at 1, or None.
-        recommended_gain: Gain of the recommended score, or None.
-        clean: Effect of flagging by the best score on clean inputs, or None.
-        shifted: Effect of flagging under the shifts, or None.
+        recommended: Rank of the recommended score, starting at 1.
+        clean: Effect of flagging by the best score on clean inputs.
+        shifted: Effect of flagging by the best score under the shifts.
         at_chance: True if the model is no better than chance on clean inputs.
     """
 

@@ -38,9 +38,8 @@ class Claim:
     """A claim and its verdicts.
 
     Attributes:
-        text: The claim in words.
-        scope: "most" (best in most cases), "headline" (on average), "case" (one shift on one pair) or "speed" (Table 3).
-        metric: Metric of the comparison.
+        scope: "most" (best in most cases), "headline" (on average), "case" (one shift on one pair), or "speed"
+            (Table 3).
         other: Column or, for "speed", method that QIPF is compared with; "" for all methods of the paper.
         paper: Verdict of the paper's numbers.
         here: Verdict of our numbers.
@@ -95,15 +94,8 @@ def claims(
 ) -> list[Claim]:
     """Judge every claim of the paper's tables, headlines first.
 
-    Methods that the paper omits are also compared, with "not compared" as the paper's verdict.
-
-    Args:
-        table: The long table.
-        times: Run times (see `times_frame`).
-        metrics: Metrics in which methods are compared.
-        ours: Method that represents the paper's QIPF, such as "qipf-published".
-        resamples: Number of resamples for the intervals.
-        seed: Random seed.
+    Methods that the paper omits are also compared, with "not compared" as the paper's verdict. `ours` is the method
+    that represents the paper's QIPF, such as "qipf-published".
     """
     frame = long_frame(table)
     headlines: list[Claim] = []

@@ -1,6 +1,7 @@
 """Read the long table, convert it to a pandas frame, and select comparable rows.
 
-The long table has one number per row and the columns of `qipf.study.run.read.Row`. `long_frame` keeps additional columns.
+The long table has one number per row and the columns of `qipf.study.run.read.Row`. `long_frame` keeps additional
+columns.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CASE = ["shift", "dataset", "net"]
 
 
 def long_frame(table: Any) -> Frame:
-    """Convert a long table (a frame or rows) to a frame with the additional column `column` (see `column_of`).
+    """Convert a frame or rows to a frame with the additional column `column` (see `column_of`).
 
     Raises:
         ValueError: A column is missing.
@@ -66,7 +67,7 @@ def long_frame(table: Any) -> Frame:
 
 
 def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:
-    """Return run times as a frame with the columns dataset, net, method, method_ms and forward_ms (per sample)."""
+    """Return run times per sample as a frame, with NaN in missing columns."""
     pandas = require("pandas", extra="bench")
     frame = pandas.DataFrame(list(times))
     for name in ("dataset", "net", "method", "method_ms", "forward_ms"):

@@ -41,7 +41,6 @@ class Difference:
         high: Upper end of the interval.
         pairs: Number of pairs of numbers.
         seeds: Largest number of networks in any case.
-        cases: Number of cases.
         chance: Two-sided bootstrap p-value.
     """
 
@@ -71,7 +70,7 @@ class Paired:
         table: The long table; only errors of the base network are used.
         metric: Name of the metric.
         resamples: Number of resamples for the intervals.
-        seed: Random seed.
+        seed: Seed of the resamples.
 
     Attributes:
         values: Values keyed by case, by column, and by seed and intensity; higher is better.
@@ -93,13 +92,9 @@ class Paired:
     def difference(
         self, ours: str, theirs: str, cases: Iterable[Case] | None = None, *, image_error: float = 0.0
     ) -> Difference | None:
-        """Return the mean of `ours` minus `theirs` over the cases that have both, or None without such a case.
+        """Return the mean difference between two columns over the cases that have both, or None without such a case.
 
-        Args:
-            ours: Name of a column.
-            theirs: Name of a column.
-            cases: Cases to use; all by default.
-            image_error: Standard error of the difference due to the choice of images.
+        `image_error` is the standard error of the difference due to the choice of images.
         """
         found = [
             (case, self.grid(case, ours, theirs))
@@ -171,7 +166,7 @@ def sign(metric: str) -> float:
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """Return "yes" for an interval above zero, "no" for one below, and "undecided" otherwise, to the decimals shown."""
+    """Return "yes" for an interval above zero, "no" for an interval below zero, and "undecided" otherwise."""
     if low > SHOWN:
         return "yes"
     return "no" if high < -SHOWN else "undecided"

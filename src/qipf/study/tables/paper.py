@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """Mean and standard deviation over `size` values; the paper does not state the size."""
+    """Mean and standard deviation over `size` values."""
 
     mean: float
     std: float

@@ -39,10 +39,8 @@ class Block:
     """One metric for one pair of dataset and network.
 
     Attributes:
-        metric: Name of the metric.
         title: Title of the metric.
         pair: Title of the pair; "" in Table 3.
-        better: Direction of better values.
         heads: Shifts or, in Table 3, networks.
         body: One entry per heading, keyed by score.
     """
@@ -62,7 +60,7 @@ class Block:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of the paper; `spread` names what the numbers are averaged over."""
+    """One table of the paper, with numbers averaged over `spread`."""
 
     name: str
     title: str
@@ -209,9 +207,8 @@ class Standing:
     """One score in a ranking.
 
     Attributes:
-        column: Name of the score.
         values: Means over severities and networks, keyed by shift; NaN if missing.
-        mean: Mean of the values.
+        mean: Mean of the values that are not missing.
         complete: True if no value is missing; incomplete scores are ranked last.
     """
 
