@@ -27,13 +27,13 @@ TINY = 1e-12
 
 NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("dataset", "net", "seed", "accuracy")}
 LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
-"""Required columns (`NEEDED`), and the minimum of numeric columns (`LEAST`)."""
+"""Required columns, and minimum values of numeric columns."""
 
 SHOWN = 3
 """Maximum number of invalid rows that a note lists."""
 
 LOG = logging.getLogger(__name__)
-"""Reports what could not be read."""
+"""Logger of the parts that could not be read."""
 
 
 @dataclass

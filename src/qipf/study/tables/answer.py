@@ -111,7 +111,7 @@ class Gain:
         return self.low > SHOWN or self.high < -SHOWN
 
     def __str__(self) -> str:
-        size = f"{abs(self.value):.3f} {'higher' if self.value >= 0 else 'lower'} than that of the {in_words(BASELINE)}"
+        size = f"{abs(self.value):.3f} {'higher' if self.value >= 0 else 'lower'} than for the {in_words(BASELINE)}"
         if not np.isfinite(self.low):
             return size
         noise = "" if self.clear else ", so the difference may be due to chance"

@@ -49,7 +49,7 @@ class Claim:
         high: Upper end of the interval.
         detail: Amount of data behind the interval.
         net: Network of a claim about speed.
-        chance: See `Difference`.
+        chance: Two-sided bootstrap p-value.
     """
 
     text: str

@@ -2,9 +2,10 @@
 
 Both methods score the same inputs of the same networks (seeds) at the same intensities. Because the predictions of one
 network are not independent trials, the interval resamples seeds, intensities and, for averages over several shifts,
-shifts. All pairs share the draws of shifts, and all cases of a pair share the draws of networks. Images are not
-resampled. If the standard error over images is known, a random error of this size is added to every resample. Fewer
-than six pairs of numbers allow no verdict, because five tosses of a fair coin agree in more than 5% of trials.
+shifts. All pairs of dataset and network share the draws of shifts, and all cases of such a pair share the draws of
+networks. Images are not resampled. If the standard error over images is known, a random error of this size is added to
+every resample. Fewer than six pairs of numbers allow no verdict, because five tosses of a fair coin agree in more than
+5% of trials.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SMALLEST = 0.005
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two methods; a positive value means better in every metric.
+    """The difference between two methods; in every metric, positive values favour the first.
 
     Attributes:
         value: Mean over cases of the mean over seeds and intensities.

@@ -20,9 +20,9 @@ RESAMPLES = 200
 HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
 MEANING = (
     "Inside: the share of targets inside their interval. Width: the mean width of the intervals, in the unit of the "
-    "targets. Interval score: the width plus a penalty for targets outside, relative to a single width for all inputs. "
-    "Error of the surest half: the mean absolute error on the half of the inputs with the smallest scales, relative to "
-    "that on all inputs; below 1, the scale ranks errors by their size."
+    "targets. Interval score: the width plus a penalty for targets outside, relative to that of a single width for all "
+    "inputs. Error of the surest half: the mean absolute error on the half of the inputs with the smallest scales, "
+    "relative to that on all inputs; a value below 1 means that smaller scales go with smaller errors."
 )
 PROMISE = "The share inside is promised only for inputs like the held-out ones, not under a shift."
 
