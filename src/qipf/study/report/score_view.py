@@ -29,7 +29,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Column:
-    """One method with one of its statistics.
+    """One statistic of one method.
 
     Attributes:
         id: Name in tables, such as "ensemble (entropy)".

@@ -42,7 +42,6 @@ class ReportSource:
 
     Attributes:
         name: Name of the plan or, without a plan, of the folder.
-        rows: Rows of the long table.
         times: Milliseconds per sample of each dataset, net and method.
         plan: The plan as it was run.
         environment: The machine and the versions.

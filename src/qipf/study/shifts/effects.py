@@ -255,7 +255,7 @@ def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: 
 
 
 def grey(images: Tensor) -> Tensor:
-    """Return the Rec. 601 luminance of RGB images, or the mean over the channels of other images."""
+    """Return the Rec. 601 luminance of RGB images, or the channel mean of other images."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
     weights = torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype, device=images.device)

@@ -123,7 +123,6 @@ class Answer:
     """The result for one pair of dataset and network.
 
     Attributes:
-        model: Title of the pair.
         gain: Gain of the best score; None if the baseline is the best or was not measured.
         recommended: Rank of the recommended score, starting at 1.
         clean: Effect of flagging by the best score on clean inputs.
@@ -168,7 +167,7 @@ class Answer:
 
     @property
     def about_recommended(self) -> str:
-        """The rank of the recommended score in words; "" if it is the best."""
+        """The rank of the recommended score in words; "" if there is nothing to add."""
         if self.recommended is None or self.recommended == 1 or self.at_chance:
             return ""
         own = self.ranking.best_of_methods[self.recommended - 1]

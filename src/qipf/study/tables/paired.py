@@ -69,9 +69,7 @@ class Paired:
 
     Args:
         table: The long table; only errors of the base network are used.
-        metric: Name of the metric.
         resamples: Number of resamples for the intervals.
-        seed: Seed of the resamples.
 
     Attributes:
         values: Values keyed by case, by column, and by seed and intensity; higher is better.

@@ -39,7 +39,6 @@ class Block:
     """One metric for one pair of dataset and network.
 
     Attributes:
-        title: Title of the metric.
         pair: Title of the pair; "" in Table 3.
         heads: Shifts or, in Table 3, networks.
         body: One entry per heading, keyed by score.

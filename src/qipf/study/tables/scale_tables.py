@@ -24,7 +24,7 @@ MEANING = (
     "inputs. Error of the surest half: the mean absolute error on the half of the inputs with the smallest scales, "
     "relative to that on all inputs; a value below 1 means that smaller scales go with smaller errors."
 )
-PROMISE = "The share inside is promised only for inputs like the held-out ones, not under a shift."
+PROMISE = "The share inside is promised only for inputs like the held-out ones. Nothing is promised under a shift."
 
 
 @dataclass(frozen=True)
