@@ -199,7 +199,7 @@ def test_a_method_on_fewer_networks_is_shown_where_it_was_measured(tmp_path: Pat
     assert {row.seed for row in rows if row.method == "entropy" and row.subset == "common"} == {0, 1}
     write_report(tmp_path / "store", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "On digits (small-cnn), ensemble is measured on 1 of 2 networks (seed 1) only." in text
+    assert "On digits (small-cnn), ensemble was measured on only 1 of 2 networks (seed 1)." in text
     (details,) = data_of(text)["details"].values()
     assert details["seed"] == 1
     assert "ensemble" in details["shifts"]["rotation"][0]["methods"]

@@ -114,7 +114,7 @@ def test_a_method_measured_on_fewer_networks_has_its_own_mean_and_is_named():
     found = paper_tables.averages(rows, "roc_auc")
     assert found[case, "ensemble"] == (pytest.approx(0.81), pytest.approx(0.1), 2)
     assert found[case, "qipf"].mean == pytest.approx(0.7)
-    sentence = "On MNIST, ensemble is measured on 1 of 2 networks (seed 1) only."
+    sentence = "On MNIST, ensemble was measured on only 1 of 2 networks (seed 1)."
     assert paper_tables.notes_on_fewer_networks(rows) == [sentence]
     assert paper_tables.notes_on_fewer_networks(measured()) == []
 

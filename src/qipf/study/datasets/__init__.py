@@ -1,4 +1,8 @@
-"""Load datasets by name, as tensors: float32 inputs (images of shape `(N, c, h, w)` in [0, 1]) and int64 classes."""
+"""Load datasets by name as tensors.
+
+Inputs are float32, and images have shape `(N, c, h, w)` and values in [0, 1]. Classes are int64, and regression
+targets are float32.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +33,15 @@ def load(
 
     Args:
         name: One of `NAMES`; "digits" is bundled with scikit-learn.
-        data: Folder that contains the files, gzipped or not, either directly or in a subfolder named after the dataset;
-            None uses the folder in the environment variable QIPF_DATA.
+        data: Folder with the files or with a subfolder named after the dataset; defaults to the environment variable
+            QIPF_DATA. Files may be gzipped.
         download: Download files that are neither in the folder nor in the cache.
         seed: Random seed of "two-moons" and "regression".
         progress: Show a progress bar while downloading.
 
     Raises:
         FileNotFoundError: The folder does not exist, or a file is missing and `download` is False.
-        ValueError: The name is unknown, or the content of a file is wrong.
+        ValueError: The name is unknown, or a file has the wrong content.
         OSError: The download failed.
     """
     if name == "digits":
@@ -62,7 +66,8 @@ def load(
 
 
 def parse_idx(data: bytes) -> np.ndarray:
-    """Parse an idx file: two zero bytes, data type, number of dimensions, dimensions, values."""
+    """Parse an IDX file of unsigned bytes."""
+    # two zero bytes, data type, number of dimensions, dimensions, values
     start = 4 + 4 * data[3]
     shape = tuple(int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4))
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)

@@ -20,7 +20,7 @@ from qipf._common.progress import bar
 
 
 class PublishedFile(NamedTuple):
-    """The size and SHA-256 of a file's decompressed content; gzip containers differ between mirrors."""
+    """Size and SHA-256 of the decompressed content of a file."""
 
     size: int
     sha256: str
@@ -64,7 +64,7 @@ def cache_folder() -> Path:
 
 def _find(name: str, file: str, folder: Path | None) -> Path | None:
     places = [] if folder is None else [folder / name, folder / _CIFAR_FOLDER, folder]
-    with suppress(ImportError):  # without pooch there can be no cache either
+    with suppress(ImportError):  # without pooch, there is no cache
         places.append(cache_folder() / name)
     for place in places:
         for path in (place / file, place / f"{file}.gz"):
@@ -126,7 +126,7 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
 
 
 def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
-    """Return the wanted files, read directly from the archive: nothing is unpacked, so its paths are harmless."""
+    """Return the wanted files; nothing is extracted to disk, so malicious paths in the archive do no harm."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -146,14 +146,14 @@ def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
 @contextmanager
 def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, progress: bool) -> Iterator[Path]:
     """Download `file` from the first address that responds, and yield its temporary path in the folder `target`."""
-    temporary = target / f".part-{os.getpid()}-{file}"  # keeps the suffix, which marks gzipped files
+    temporary = target / f".part-{os.getpid()}-{file}"  # the suffix marks gzipped files
     problems = []
     try:
         for address in addresses:
             try:
                 _save(f"{address}{file}", temporary, progress)
                 break
-            except OSError as error:  # the base class of the errors of requests
+            except OSError as error:  # the base class of all errors of requests
                 problems.append(f"{address}{file}: {error}")
         else:
             advice = f"Download {file} yourself to DIR/{name} and pass --data DIR (or set QIPF_DATA)"

@@ -13,7 +13,7 @@ from qipf.training.loop import Split
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test split."""
+    """A dataset with a training and a test split."""
 
     name: str
     train: Split
@@ -25,17 +25,15 @@ class Dataset:
 
 
 SEEN = ((-1.2, 0.1), (0.7, 1.0))
-"""Regions of the regression example that contain training data, from the authors' program; the paper only shows them
-in a figure.
-"""
+"""Intervals that contain the training inputs of the regression example, as in the authors' program."""
 SHARE = 80 / 110
-"""Fraction of the training pairs that the authors' program draws from the first region."""
+"""Fraction of the training pairs that the authors' program draws from the first interval."""
 TESTED = (-2.5, 2.0)
 """Test range of the regression example in the authors' program; the paper's text gives [-2, 2.5]."""
 
 
 def digits() -> Dataset:
-    """Return the 1,797 8x8 digits of scikit-learn, scaled to [0, 1]; a fixed third of every class is the test set."""
+    """Return scikit-learn's 1,797 digits (8x8) in [0, 1]; a fixed third of every class is the test set."""
     bundled = require("sklearn.datasets", extra="torch").load_digits()
     images = torch.from_numpy(bundled.images / 16.0).float()[:, None]
     labels = torch.from_numpy(bundled.target).long()
@@ -49,10 +47,9 @@ def digits() -> Dataset:
 
 
 def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
-    """Draw points on two interleaving half circles of radius 1, with normal noise on both coordinates.
+    """Draw points from two interleaving half circles, with Gaussian noise.
 
-    The upper moon (class 0) is `(cos t, sin t)`, and the lower one is `(1 - cos t, 1/2 - sin t)`, with t uniform on
-    (0, pi).
+    Class 0 is `(cos t, sin t)`, and class 1 is `(1 - cos t, 1/2 - sin t)`, with t uniform on (0, pi).
     """
     generator = np.random.default_rng(seed)
     labels = generator.permutation(np.arange(count) % 2)
@@ -66,8 +63,7 @@ def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
 def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split:
     """Draw pairs (x, y) with `y = x + sin(4 (x + e)) + sin(13 (x + e))` and e ~ N(0, noise^2).
 
-    x is uniform within each region of `SEEN`; the first region receives the fraction `SHARE` of the pairs. The inputs
-    have shape `(count, 1)`.
+    x has shape `(count, 1)` and is uniform on each interval of `SEEN`.
     """
     generator = np.random.default_rng(seed)
     first = round(SHARE * count)
@@ -77,5 +73,5 @@ def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split
 
 
 def curve(x: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray:
-    """Return `x + sin(4 (x + e)) + sin(13 (x + e))`, in which e is the noise."""
+    """Return `x + sin(4 (x + e)) + sin(13 (x + e))` with noise e."""
     return x + np.sin(4 * (x + noise)) + np.sin(13 * (x + noise))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of a figure; `series` is the palette of Okabe and Ito, adjusted to the background."""
+    """Colours of a figure, after Okabe and Ito."""
 
     name: str
     paper: str
@@ -49,7 +49,7 @@ class Palette:
             "ytick.color": self.ink,
             "xtick.labelsize": 8,
             "ytick.labelsize": 8,
-            "figure.constrained_layout.w_pad": 0.1,  # inches; keeps everything off the edge
+            "figure.constrained_layout.w_pad": 0.1,  # inches; keeps labels away from the edge
             "figure.constrained_layout.h_pad": 0.08,
             "legend.frameon": False,
             "legend.fontsize": 8,
@@ -94,13 +94,13 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Plate:
-    """A figure for light and dark pages, with its numbers and caption.
+    """A figure with its numbers and caption.
 
     Attributes:
-        name: Name of the figure and its files.
+        name: Name of the figure and of its files.
         draw: Function that draws the figure in the colours of a palette.
-        tables: The numbers in the figure, keyed by a suffix of the file name, which may be empty.
-        caption: A description of the figure and its differences from the paper, in Markdown.
+        tables: The numbers in the figure, keyed by the suffix of the file name.
+        caption: Description of the figure in Markdown.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Plate:
     caption: str
 
     def write(self, folder: Path, *, dark: bool = False) -> list[Path]:
-        """Write the figure, its numbers and its caption to `folder / name`, and return the paths of the files."""
+        """Write the figure, its numbers and its caption to `folder / name`, and return the paths."""
         place = folder / self.name
         place.mkdir(parents=True, exist_ok=True)
         files = []
@@ -140,7 +140,7 @@ class Plate:
 
 
 def _fewer_colours(png: bytes) -> bytes:
-    """Reduce an image to 256 colours: a third of the size, without a visible difference."""
+    """Return a PNG image reduced to 256 colours, which makes it two thirds smaller without a visible difference."""
     image = require("PIL.Image", extra="bench")
     smaller = io.BytesIO()
     image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=image.Dither.NONE).save(
@@ -150,11 +150,11 @@ def _fewer_colours(png: bytes) -> bytes:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure with a constrained layout that uses neither a window nor global state."""
+    """Return an empty figure with a constrained layout, created without pyplot."""
     return require("matplotlib.figure", extra="bench").Figure(figsize=(width, height), layout="constrained")
 
 
 def write_caption(figure: str, **values: Any) -> str:
-    """Return the caption in captions/FIGURE.md with its values filled in."""
+    """Return captions/FIGURE.md with `values` filled in."""
     text = resources.files("qipf.study.gallery").joinpath("captions", f"{figure}.md").read_text("utf-8")
     return text.strip().format(**values)

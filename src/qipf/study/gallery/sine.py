@@ -1,4 +1,4 @@
-"""Fig. 2: the field, the potential and the modes of a sine wave, with the exact operator and as in the authors' script.
+"""Fig. 2: the field, the potential and the modes of a sine wave, computed exactly and as in the authors' script.
 
 The script (`sine_test.py`) takes 1,000 samples over ten periods and does not standardise them. Unlike the authors' main
 program, it divides sums over the samples by the number of evaluation points (600), omits the factorials of the Hermite
@@ -26,7 +26,7 @@ SAMPLES = 1000
 PERIODS = 10
 PLACES = 600  # evaluation points of the script, from -3 to 3
 HIGHEST = 14  # highest order of the script's polynomials
-RADIUS = 0.2  # of the neighbourhood over which the exact modes take minima
+RADIUS = 0.2  # radius of the neighbourhood over which the exact modes take minima
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Sine:
     """The data of Fig. 2 at the points `y`.
 
     Attributes:
-        ipf: The information potential field psi.
-        qipf: The undecomposed potential V_0 minus its minimum.
-        raw: The raw potentials V_k, one column per order.
-        exact: The modes, one column per order.
-        script: The modes of the authors' script.
-        zeros: For each order, the points at which H_k(phi(y)) = 0.
-        script_zeros: The same for the field of the script, which is larger by a factor of `SAMPLES / PLACES`.
+        ipf: Information potential field psi.
+        qipf: Undecomposed potential V_0 minus its minimum.
+        raw: Raw potentials V_k, one column per order.
+        exact: Modes, one column per order.
+        script: Modes of the authors' script.
+        zeros: Points at which H_k(phi(y)) = 0, for each order.
+        script_zeros: Zeros for the script's field, which is `SAMPLES / PLACES` times as large.
     """
 
     y: np.ndarray
@@ -54,7 +54,7 @@ class Sine:
 
     @property
     def peaks(self) -> np.ndarray:
-        """The points at which the field has a local maximum."""
+        """Points at which the field has a local maximum."""
         inside = (self.ipf[1:-1] > self.ipf[:-2]) & (self.ipf[1:-1] >= self.ipf[2:])
         return self.y[1:-1][inside]
 
@@ -101,7 +101,7 @@ def plate() -> Plate:
 
 
 def draw(wave: Sine, palette: Palette) -> Figure:
-    """Draw the field, the potential and the zeros of the Hermite polynomials, with the modes of both methods below."""
+    """Draw the field, the potential, the zeros of the Hermite polynomials, and the modes."""
     figure = new_figure(9.0, 6.0)
     panels = figure.subplots(2, 2, sharex=True, gridspec_kw={"height_ratios": [1, 1.2]})
     _draw_field(panels[0, 0], wave, palette)
@@ -160,7 +160,7 @@ def _draw_zeros(axes: Any, wave: Sine, palette: Palette) -> None:
 
 
 def caption(wave: Sine) -> str:
-    """Describe the figure and the parts of the paper's description that do not hold."""
+    """Return the caption, which lists differences from the paper's description."""
     peak, highest = float(np.abs(wave.peaks).max()), float(wave.ipf.max())
     half = wave.y >= 0
     tops = wave.y[half][np.abs(wave.raw[half]).argmax(axis=0)]

@@ -49,9 +49,9 @@ class Verdicts:
     """The paper's claims, with our verdicts.
 
     Attributes:
-        counts: Number of the paper's claims that hold, do not hold, or remain open.
-        front: Claims that are shown first; empty if none of the paper's own claims can be judged.
-        rest: All other claims, keyed by scope.
+        counts: Numbers of the paper's claims that hold, do not hold, or remain open.
+        front: Claims that are shown first.
+        rest: Other claims, keyed by scope.
     """
 
     counts: Mapping[str, int]
@@ -60,7 +60,7 @@ class Verdicts:
 
 
 def verdicts(source: ReportSource) -> Verdicts:
-    """Judge all claims for which there are numbers; the paper's own about error detection and speed come first."""
+    """Judge all claims for which there are numbers, with the paper's own claims first."""
     found = [claim for claim in claims(source.frame, source.times) if claim.here != "not measured"]
     own = [claim for claim in found if claim.paper in ("yes", "no")]
     if not own:

@@ -126,7 +126,7 @@ function path(points, sx, sy) {
   return text;
 }
 
-/* Right predictions up, wrong ones down. bars: {low, high, right, wrong, text} in the units of the axes */
+/* Correct predictions point up, and wrong ones down. bars: {low, high, right, wrong, text} in the units of the axes */
 function mirrorChart(options) {
   const drawn = axes(options), { root, sx, sy, top, bottom } = drawn;
   for (const bar of options.bars) {

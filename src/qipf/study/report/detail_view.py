@@ -21,13 +21,13 @@ from qipf.study.tables.answer import columns_of
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on what a page shows.
+    """Maximum numbers of items on a page.
 
     Attributes:
-        severities: Maximum number of severities per shift.
-        thumbnails: Maximum number of pictures of each kind.
-        thumbnail_methods: Maximum number of scores by which pictures are sorted.
-        maps: Maximum number of sets of segmented images per model.
+        severities: Severities per shift.
+        thumbnails: Pictures of each kind.
+        thumbnail_methods: Scores by which pictures are sorted.
+        maps: Sets of segmented images per model.
     """
 
     severities: int = 10
@@ -43,7 +43,7 @@ LEVELS = (
     Limits(severities=3, thumbnails=2, thumbnail_methods=1, maps=2),
     Limits(severities=1, thumbnails=0, maps=0),
 )
-"""Limits from loose to strict; the first with which the page is small enough are used."""
+"""Limits from loose to strict; the first that make the page small enough are used."""
 
 
 def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -95,7 +95,7 @@ RELIABILITY_BINS = 10
 
 
 class Axis(NamedTuple):
-    """The range of a histogram; scores outside the range are counted in the first or last bin."""
+    """The range of a histogram; scores outside are counted in the first or last bin."""
 
     low: float
     high: float
@@ -134,7 +134,7 @@ def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABIL
 
 
 def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Return the number of errors among the given fractions of least certain predictions; for ties, its expectation."""
+    """Return the expected number of errors among the given fractions of least certain predictions."""
     order = np.argsort(-scores, kind="stable")
     ranked, errors = scores[order], np.cumsum(wrong[order])
     ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of each group of equal scores
@@ -150,7 +150,7 @@ def compact(values: np.ndarray) -> list[Any]:
 def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
     """Return the conditions of one network per pair, keyed by pair and shift, mildest first.
 
-    The network is the first of those on which the most methods were measured.
+    The network is the first on which the most methods were measured.
     """
     conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
     seeds: dict[str, dict[int, int]] = {}
@@ -278,7 +278,7 @@ FIELD_BINS = 48
 
 
 def fields(source: ReportSource) -> dict[str, Any]:
-    """Return, for each pair and QIPF method, psi and the modes along y, and histograms of the predictions."""
+    """Return psi, the modes and histograms of the predictions along y, for each pair and QIPF method."""
     if source.bench is None or source.plan is None:
         return {}
     result: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The page of a regression: the intervals of every scale under every shift, without a script."""
+"""Write the page of a regression: the intervals of every scale under every shift."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def _pair(source: ReportSource, dataset: str, net: str, tables: list[IntervalTab
 
 
 def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised: float | None, key: str) -> str:
-    """Return the two charts of one shift as HTML, with one line per scale, which starts at the clean inputs.
+    """Return the two charts of one shift as HTML, with one line per scale.
 
-    `promised` is the promised share of targets inside their intervals; `key` is the prefix of the charts' ids.
+    `promised` is the promised share of targets inside their intervals.
     """
     tables = [*([] if clean is None else [clean]), *shift]
     labels = ["clean" if table.shift == "clean" else str(table.severity) for table in tables]

@@ -47,12 +47,12 @@ def write_report(
     """Write the report of a benchmark and return its size in bytes.
 
     Args:
-        store: A store, or a folder with its tables; without a store, the page has no charts of predictions.
-        output: The HTML file, which is written completely or not at all.
+        store: A store, or a folder with its tables. Tables alone give no charts of predictions.
+        output: The HTML file.
         data: Folder with dataset files, for thumbnails.
 
     Raises:
-        FileNotFoundError: There is neither a store nor a table, or the folder of the output does not exist.
+        FileNotFoundError: There is no store or table, or the folder of the output does not exist.
         IsADirectoryError: The output is a folder.
         ValueError: Nothing has been measured yet.
     """
@@ -132,17 +132,15 @@ def _answers(source: ReportSource) -> list[Answer]:
     try:
         return answers(source.frame, source.bench)
     except MISSING as error:
-        source.left_out(
-            f"Intervals reflect variation over intensities, because some predictions could not be read: {error}"
-        )
+        source.left_out(f"Intervals are over intensities only, because some predictions could not be read: {error}")
         return answers(source.frame)
 
 
 def _tables(source: ReportSource, leads: list[str] | None) -> list[tuple[PaperTable, list[Any]]]:
     """Return the paper's tables, with only the blocks that contain our own results.
 
-    The page of the paper shows one score per method, listed in `leads`. Other pages (None) omit tables that only the
-    paper uses.
+    The page of the paper shows one score per method, listed in `leads`. Other pages, for which `leads` is None, omit
+    tables that only the paper uses.
     """
     frame = source.frame
     if leads is not None:
@@ -179,7 +177,7 @@ def _fill(source: ReportSource, parts: Mapping[str, Any]) -> bytes:
 
 
 def packed(content: Any) -> str:
-    """Return compressed JSON in base64, so that nothing in it can break out of its element."""
+    """Return compressed JSON in base64, which cannot break out of its HTML element."""
     plain = json.loads(json.dumps(content), parse_constant=lambda _: None)  # NaN and infinities are not JSON
     text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()

@@ -30,8 +30,7 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
 def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> dict[str, Any]:
     """Return four lists of pictures for each pair, shift and column, at the middle severity.
 
-    A picture is [data URI, true class, predicted class, percentile of its uncertainty]. The recommended score comes
-    first, followed by `best` and the scores of the registry.
+    A picture is [data URI, true class, predicted class, percentile of its uncertainty].
     """
     if source.bench is None:
         return {}
@@ -57,9 +56,9 @@ def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> d
 
 
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
-    """Return the positions of the most certain right and wrong predictions, and of the least certain ones.
+    """Return the positions of the most and the least certain predictions, separately for correct and wrong ones.
 
-    The former come from the more certain half of all predictions, the latter from the other half.
+    The former come from the more certain half of the predictions.
     """
     order = np.argsort(scores, kind="stable")
     half = len(order) // 2
@@ -72,7 +71,7 @@ def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.n
 
 
 def png(image: np.ndarray) -> str:
-    """Return an image (c, h, w) in [0, 1], grey or RGB, as a data URI."""
+    """Return a grey or RGB image (c, h, w) in [0, 1] as a data URI."""
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise ValueError(f"expected a grey or RGB image (c, h, w), got shape {image.shape}")
     pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
@@ -120,10 +119,10 @@ def _thumbnails_of(bench: Bench, condition: Condition, data: str | None, best: S
 def segmented(
     source: ReportSource, answers: Sequence[Answer]
 ) -> list[tuple[str, str, Mapping[str, Sequence[Overlay]]]]:
-    """Draw a few images of every set for each segmentation model, with the score that detects its errors best.
+    """Draw images of every set for each segmentation model.
 
     Returns:
-        The title of each model, the name of the score, and the pictures keyed by set, clean inputs first.
+        The title of each model, the name of its best score, and the pictures keyed by set.
     """
     if source.bench is None:
         return []

@@ -29,19 +29,13 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Column:
-    """One method with one of its statistics.
+    """One statistic of one method.
 
     Attributes:
         id: Name in tables, such as "ensemble (entropy)".
-        label: Title of the column.
-        short: Label in charts, which omits the statistic if the column represents its method.
-        method: Name of the method.
+        short: Label in charts.
         many: True if the method takes several passes.
-        recommended: True for the recommended score.
-        colour: Number of the colour, which is the same in every report (like `marker` and `dash`).
-        marker: Number of the marker.
-        dash: Number of the line style.
-        lead: True if the column represents its method, with the paper's statistic or the best one.
+        lead: True if the column represents its method.
         shown: True if the column is selected when the page opens.
     """
 
@@ -61,8 +55,8 @@ class Column:
 def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str] = ()) -> list[Column]:
     """Return the columns of a long table, in the order of the registry.
 
-    The `best` scores are selected. The first column of a method in `leaders` represents the method; without one, the
-    paper's statistic does.
+    The `best` scores are selected. A method is represented by its first column in `leaders`, or else by the paper's
+    statistic.
     """
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
@@ -129,7 +123,7 @@ OF_PAPER = ("point_biserial", "ece_paper", "brier_paper")
 
 
 def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any]]:
-    """Return the id, the title and the better direction of every metric that has at least one value."""
+    """Return the id, the title and the better direction of every metric with values."""
     there = {row.metric for row in rows if row.errors == "base" and math.isfinite(row.value)}
     shown = [name for name in SHOWN if name in there and (paper or name not in OF_PAPER)]
     return [{"id": name, "title": METRICS[name].title, "better": METRICS[name].better} for name in shown]
@@ -138,7 +132,7 @@ def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any
 def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, Any]:
     """Return, for each pair and shift, the axis positions, the accuracy, and [mean, low, high] by metric and column.
 
-    The band is one standard deviation over networks or, for a single network, its 95% bootstrap interval.
+    The range is one standard deviation over networks or, for a single network, the 95% bootstrap interval.
     """
     rows = comparable(frame)
     rows = rows[(rows["errors"] == "base") & rows["metric"].isin(list(metrics))]
@@ -192,7 +186,7 @@ LISTED = 12
 """Number of scores shown before the table is unfolded, in addition to the recommended score and the baseline."""
 
 HEADS = (
-    ("ROC-AUC", "how often an error is rated as less certain than a right prediction"),
+    ("ROC-AUC", "probability that an error is rated less certain than a correct prediction"),
     ("AP", "average precision of finding errors"),
     ("cost", "time in units of one forward pass"),
 )
@@ -200,7 +194,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A number in the ranking: its `text`, the length of its bar (0 to 1), and its mark ("best", "second" or None)."""
+    """A number in the ranking, with the length of its bar (0 to 1) and its mark."""
 
     text: str
     share: float = 0.0
@@ -212,10 +206,9 @@ class Line:
     """One score in the ranking.
 
     Attributes:
-        number: Rank among the scores that represent their methods; 0 for all other scores.
-        column: The score.
-        figures: ROC-AUC, average precision and cost, for each pair in turn.
-        open: False if the line is hidden until the table is unfolded.
+        number: Rank among the methods; 0 for scores that do not represent a method.
+        figures: ROC-AUC, average precision and cost of each pair in turn.
+        open: False if the line is hidden at first.
     """
 
     number: int
@@ -225,9 +218,9 @@ class Line:
 
 
 def ranking(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> list[Line]:
-    """Rank the scores by their mean ROC-AUC over shifts and intensities, with average precision and cost.
+    """Rank the scores by their mean ROC-AUC over shifts and intensities or, without shifts, on clean inputs.
 
-    Without shifts, the numbers are those for clean inputs. Scores that are missing for any pair or shift come last.
+    Scores that are missing for any pair or shift come last.
     """
     numbers, complete = {}, {}
     for metric in ("roc_auc", "pr_auc"):
@@ -275,7 +268,7 @@ def _figures(metric: str, own: Mapping[str, float], known: list[Column]) -> list
 
 
 def out_of_distribution(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ROC-AUC of each score for telling other datasets from clean inputs, or {} if it was not measured."""
+    """Return the ROC-AUC of each score for distinguishing other datasets from clean inputs."""
     rows = source.frame
     rows = comparable(rows[(rows["errors"] == "ood") & (rows["metric"] == "roc_auc")])
     means = rows.groupby(["dataset", "net", "shift", "column"], sort=False)["value"].mean().dropna()

@@ -116,7 +116,7 @@ function buildTheme() {
   name();
 }
 
-/* Printing shows the tables and scores that are folded. */
+/* Printing unfolds all tables and scores. */
 let folded = [];
 addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details.table:not([open])")]; folded.forEach((d) => { d.open = true; }); if (byId("more-scores")) byId("more-scores").hidden = false; });
 addEventListener("afterprint", () => { folded.forEach((d) => { d.open = false; }); folded = []; if (byId("unfold")?.getAttribute("aria-expanded") === "false") byId("more-scores").hidden = true; });
@@ -137,12 +137,12 @@ function start(content) {
   drawAll();
   let drawnWidth = innerWidth, waiting = 0;
   addEventListener("resize", () => {
-    if (innerWidth === drawnWidth) return; // phones resize the height while scrolling
+    if (innerWidth === drawnWidth) return; // phones change the height of the window while scrolling
     drawnWidth = innerWidth;
     clearTimeout(waiting);
     waiting = setTimeout(drawAll, 150);
   });
-  if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView(); // it was hidden until now
+  if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView(); // the target was hidden until now
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -27,13 +27,13 @@ TINY = 1e-12
 
 NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("dataset", "net", "seed", "accuracy")}
 LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
-"""Required columns (`NEEDED`), and the minimum of numeric columns (`LEAST`)."""
+"""Required columns, and minimum values of numeric columns."""
 
 SHOWN = 3
 """Maximum number of invalid rows that a note lists."""
 
 LOG = logging.getLogger(__name__)
-"""Reports what could not be read."""
+"""Logger of the parts that could not be read."""
 
 
 @dataclass
@@ -42,15 +42,10 @@ class ReportSource:
 
     Attributes:
         name: Name of the plan or, without a plan, of the folder.
-        rows: Rows of the long table.
-        times: Milliseconds per sample, with one row per dataset, net and method.
-        plan: The plan as it was run, or None.
-        plan_text: The plan as text.
+        times: Milliseconds per sample of each dataset, net and method.
+        plan: The plan as it was run.
         environment: The machine and the versions.
-        networks: The trained networks with their accuracy.
-        failures: Records of the failed cells.
-        notes: Sentences for the reader, for example about what was left out.
-        bench: The store, for predictions and pictures, or None.
+        bench: The store.
     """
 
     name: str
@@ -98,8 +93,8 @@ class ReportSource:
 def open_source(path: str | os.PathLike[str]) -> ReportSource:
     """Read a store, a table, or a folder that contains a table.
 
-    A table is a table.csv, table.parquet or table.csv.gz; times.csv, networks.csv, plan.json and environment.json in
-    the same folder are read as well.
+    A table is a table.csv, table.parquet or table.csv.gz. The files times.csv, networks.csv, plan.json and
+    environment.json next to it are also read.
 
     Raises:
         FileNotFoundError: There is neither a store nor a table.
@@ -112,14 +107,14 @@ def open_source(path: str | os.PathLike[str]) -> ReportSource:
         tables = [place] if place.is_file() else [folder / name for name in TABLES if (folder / name).is_file()]
         if not tables:
             if found is not None:
-                raise ValueError(f"{folder} has no results yet; run the benchmark again until it has some")
+                raise ValueError(f"{folder} has no results yet; run the benchmark again to complete it")
             raise FileNotFoundError(
                 f"{folder} is not a benchmark store and has none of {', '.join(TABLES)}; "
                 "create a store with `qipf bench PLAN -o DIR`"
             )
         found = _from_tables(tables[0])
     if not found.rows:
-        raise ValueError(f"{place} has no numbers to report; run the benchmark again until it has some")
+        raise ValueError(f"{place} has no numbers to report; run the benchmark again to complete it")
     return found
 
 

@@ -1,4 +1,4 @@
-/* What is drawn: each function reads the data and the reader's choices, and fills its part of the page. */
+/* Views: each function reads the data and the reader's choices, and fills its part of the page. */
 
 let data, styles, choice;
 
@@ -74,12 +74,12 @@ function intensity(condition) {
 }
 
 const VIEWS = [
-  { title: "ROC curve", x: "right predictions flagged", y: "errors found", diagonal: [0, 1],
-    point: (f, n, errors, found) => errors && n > errors ? [(f * n - found) / (n - errors), found / errors] : null, text: (x, y) => `${percent(y)} of the errors found,\n${percent(x)} of the right ones flagged` },
-  { title: "Precision and recall", x: "errors found (recall)", y: "errors among flagged (precision)",
-    point: (f, n, errors, found) => errors && f > 0 ? [found / errors, found / (f * n)] : null, text: (x, y) => `${percent(x)} of the errors found,\n${percent(y)} of the flagged are errors` },
-  { title: "Risk and coverage", x: "predictions kept (coverage)", y: "errors among kept (risk)", free: true,
-    point: (f, n, errors, found) => f < 1 ? [1 - f, (errors - found) / (n * (1 - f))] : null, text: (x, y) => `keep the surest ${percent(x)}:\n${percent(y)} of them are wrong` },
+  { title: "ROC curve", x: "correct predictions flagged", y: "errors found", diagonal: [0, 1],
+    point: (f, n, errors, found) => errors && n > errors ? [(f * n - found) / (n - errors), found / errors] : null, text: (x, y) => `${percent(y)} of the errors found,\n${percent(x)} of the correct predictions flagged` },
+  { title: "Precision and recall", x: "errors found (recall)", y: "errors among the flagged (precision)",
+    point: (f, n, errors, found) => errors && f > 0 ? [found / errors, found / (f * n)] : null, text: (x, y) => `${percent(x)} of the errors found,\n${percent(y)} of the flagged predictions are errors` },
+  { title: "Risk and coverage", x: "predictions kept (coverage)", y: "errors among the kept (risk)", free: true,
+    point: (f, n, errors, found) => f < 1 ? [1 - f, (errors - found) / (n * (1 - f))] : null, text: (x, y) => `most certain ${percent(x)} kept:\n${percent(y)} of these are wrong` },
 ];
 
 function drawCondition() {
@@ -100,7 +100,7 @@ function drawCondition() {
     const high = view.free ? Math.max(0.02, range(series.flatMap((s) => s.points.map((p) => p.y))).high) : 1;
     const drawing = series.length ? lineChart({ width, height: 290, label: `${view.title} ${where}, ${series.length} scores; the numbers are in the table below the charts`, series, diagonal: view.diagonal,
       x: { low: 0, high: 1, title: view.x, format: percent }, y: { low: 0, high: Math.min(1, high), title: view.y, format: percent }, left: 54 })
-      : nothing(columns.length ? "There is no curve, because all predictions are right or all are wrong." : "No score is selected.");
+      : nothing(columns.length ? "There is no curve, because all predictions are correct or all are wrong." : "No score is selected.");
     return figure(view.title, where, drawing, ["Score", ...(series[0]?.points.map((p, i) => i % 6 ? null : `at ${percent(p.x)}`).filter((t) => t) ?? [])], () => series.map((s) => [s.label, ...s.points.filter((p, i) => i % 6 === 0).map((p) => percent(p.y))]), series);
   });
   figures.push(reliabilityFigure(condition, columns, width, where));
@@ -112,12 +112,12 @@ function drawCondition() {
 function reliabilityFigure(condition, columns, width, where) {
   const series = columns.filter((c) => condition.methods[c.id].reliability?.length).map((column) => {
     const bins = condition.methods[column.id].reliability, most = Math.max(...bins.map((b) => b[0]));
-    return { ...styles.get(column.id), points: bins.map(([n, p, share]) => ({ x: p, y: share, n, radius: 2.5 + 5 * Math.sqrt(n / most), text: `said ${percent(p)}, was ${percent(share)}\n${n} predictions` })) };
+    return { ...styles.get(column.id), points: bins.map(([n, p, share]) => ({ x: p, y: share, n, radius: 2.5 + 5 * Math.sqrt(n / most), text: `predicted ${percent(p)}, observed ${percent(share)}\n${n} predictions` })) };
   });
-  const drawing = series.length ? lineChart({ width, height: 290, label: `Reliability diagram ${where}: probability of error that each score gives, against the share of errors`, series, markers: "all", diagonal: [0, 1],
-    x: { low: 0, high: 1, title: "probability of error given", format: percent }, y: { low: 0, high: 1, title: "share of errors", format: percent }, left: 54 })
+  const drawing = series.length ? lineChart({ width, height: 290, label: `Reliability diagram ${where}: share of errors against the predicted probability of error`, series, markers: "all", diagonal: [0, 1],
+    x: { low: 0, high: 1, title: "predicted probability of error", format: percent }, y: { low: 0, high: 1, title: "share of errors", format: percent }, left: 54 })
     : nothing("There are no held-out predictions for calibrating the scores.");
-  return figure("Reliability", `${where}; scores calibrated on clean data`, drawing, ["Score", "given", "was", "predictions"], () => series.flatMap((s) => s.points.map((p) => [s.label, percent(p.x), percent(p.y), String(p.n)])), series);
+  return figure("Reliability", `${where}; scores calibrated on clean data`, drawing, ["Score", "predicted", "observed", "predictions"], () => series.flatMap((s) => s.points.map((p) => [s.label, percent(p.x), percent(p.y), String(p.n)])), series);
 }
 
 function drawNumbers(condition, columns, where) {
@@ -126,23 +126,23 @@ function drawNumbers(condition, columns, where) {
   if (place < 0 || !columns.length) return;
   const metrics = data.metrics.filter((m) => ["roc_auc", "pr_auc", "aurc", "fpr_at_95_tpr", "ece_proper", "brier_proper"].includes(m.id));
   const rows = columns.map((c) => [c.label, ...metrics.map((m) => short(own.values[m.id]?.[c.id]?.[place]?.[0]))]);
-  byId("condition-table").replaceChildren(el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Numbers of this condition" }, table(`The same in numbers, ${where}`, ["Score", ...metrics.map((m) => m.title)], rows)));
+  byId("condition-table").replaceChildren(el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Numbers of this condition" }, table(`Metrics ${where}`, ["Score", ...metrics.map((m) => m.title)], rows)));
 }
 
 function drawHistograms(condition, columns, where) {
   const box = byId("histograms"), width = inner(box, 210), found = data.details[choice.pair];
-  if (!columns.length) { box.replaceChildren(nothing("No score is chosen.")); return; }
+  if (!columns.length) { box.replaceChildren(nothing("No score is selected.")); return; }
   box.replaceChildren(...columns.map((column) => {
     const m = condition.methods[column.id], [low, high, log] = found.axes[column.id], [right, wrong] = m.bins;
     const total = [right, wrong].map((list) => list.reduce((a, b) => a + b, 0)), edge = (i) => (log ? Math.log10(low) : low) + (log ? Math.log10(high / low) : high - low) * i / right.length;
     const name = (v) => log ? short(10 ** v) : short(v);
-    const bars = right.map((count, i) => ({ low: edge(i), high: edge(i + 1), right: total[0] ? count / total[0] : 0, wrong: total[1] ? wrong[i] / total[1] : 0, text: `${column.label} ${name(edge(i))} to ${name(edge(i + 1))}\nright: ${count} of ${total[0]}\nwrong: ${wrong[i]} of ${total[1]}` }));
+    const bars = right.map((count, i) => ({ low: edge(i), high: edge(i + 1), right: total[0] ? count / total[0] : 0, wrong: total[1] ? wrong[i] / total[1] : 0, text: `${column.label} ${name(edge(i))} to ${name(edge(i + 1))}\ncorrect: ${count} of ${total[0]}\nwrong: ${wrong[i]} of ${total[1]}` }));
     const most = Math.max(0.05, ...bars.flatMap((b) => [b.right, b.wrong]));
-    const drawing = mirrorChart({ width, height: 170, label: `Histogram of the scores of ${column.label} ${where}: ${total[0]} right predictions upwards, ${total[1]} wrong ones downwards`, bars, left: 44, bottom: 24,
+    const drawing = mirrorChart({ width, height: 170, label: `Histogram of the scores of ${column.label} ${where}: ${total[0]} correct predictions upwards, ${total[1]} wrong ones downwards`, bars, left: 44, bottom: 24,
       x: { low: edge(0), high: edge(right.length), format: name, labels: logLabels(log, low, high) }, y: { low: -most, high: most, ticks: [-most, 0, most], format: (v) => percent(Math.round(Math.abs(v) * 100) / 100) } });
-    return figure(column.label, `${total[1]} wrong of ${total[0] + total[1]}`, drawing, ["Score from", "to", "right", "wrong"], () => bars.map((b, i) => [name(b.low), name(b.high), String(right[i]), String(wrong[i])]));
+    return figure(column.label, `${total[1]} wrong of ${total[0] + total[1]}`, drawing, ["Score from", "to", "correct", "wrong"], () => bars.map((b, i) => [name(b.low), name(b.high), String(right[i]), String(wrong[i])]));
   }));
-  if (!byId("bar-key")) box.before(el("p", { id: "bar-key" }, el("span", { class: "key" }, el("i", { style: "background:var(--right)" }), "right, upwards"), el("span", { class: "key" }, el("i", { style: "background:var(--wrong)" }), "wrong, downwards")));
+  if (!byId("bar-key")) box.before(el("p", { id: "bar-key" }, el("span", { class: "key" }, el("i", { style: "background:var(--right)" }), "correct, upwards"), el("span", { class: "key" }, el("i", { style: "background:var(--wrong)" }), "wrong, downwards")));
 }
 
 function logLabels(log, low, high) {
@@ -167,23 +167,23 @@ function drawField() {
   const highest = Math.max(1.6 * quantile(view.mean, 0.97), ...view.modes.map((m) => quantile(m, 0.9))), most = highest > 0 ? highest : 1;
   const series = [...view.modes.map((m, k) => line(`mode of order ${view.orders[k] ?? k}`, m, { colour: 1 + k % 6, dash: k % 3 })), line("uncertainty (their mean)", view.mean, { strong: true })];
   const modes = lineChart({ width, height: 200, left: 54, bottom: 24, markers: "none", label: `Modes of orders ${view.orders.join(", ")} and their mean, the uncertainty, along y`, series, x, y: { low: 0, high: most } });
-  const figures = [figure("ψ(y)", flat ? `the field of the weights; it varies by ${percent(top > 0 ? (top - least) / top : 0)} over this range, and the axis does not start at 0` : "the field of the weights", psi, ["y", "ψ"], table([view.psi])), figure("Modes and uncertainty", highest > 0 ? "values beyond the frame are cut" : "all modes are 0 in this range", modes, ["y", ...series.map((s) => s.label)], table([...view.modes, view.mean]))];
+  const figures = [figure("ψ(y)", flat ? `the field of the weights; it varies by ${percent(top > 0 ? (top - least) / top : 0)} over this range, and the axis does not start at 0` : "the field of the weights", psi, ["y", "ψ"], table([view.psi])), figure("Modes and uncertainty", highest > 0 ? "values outside the frame are cut off" : "all modes are 0 in this range", modes, ["y", ...series.map((s) => s.label)], table([...view.modes, view.mean]))];
   figures[1].append(el("p", {}, ...series.map((s) => el("span", { class: "key" }, swatch(s), s.label))));
   const all = conditions(), condition = all[clip(choice.level, 0, all.length - 1)];
   const entry = condition && view.conditions[condition.shift]?.find((c) => c.severity === condition.severity);
   if (entry) {
     const [right, wrong] = entry.bins, size = (view.high - view.low) / right.length, total = right.reduce((a, b) => a + b, 0) + wrong.reduce((a, b) => a + b, 0);
-    const bars = right.map((count, i) => ({ low: view.low + i * size, high: view.low + (i + 1) * size, right: count, wrong: wrong[i], text: `y from ${short(view.low + i * size)} to ${short(view.low + (i + 1) * size)}\nright: ${count}\nwrong: ${wrong[i]}` }));
+    const bars = right.map((count, i) => ({ low: view.low + i * size, high: view.low + (i + 1) * size, right: count, wrong: wrong[i], text: `y from ${short(view.low + i * size)} to ${short(view.low + (i + 1) * size)}\ncorrect: ${count}\nwrong: ${wrong[i]}` }));
     const top = Math.max(1, ...right, ...wrong);
-    const drawing = mirrorChart({ width, height: 180, left: 54, label: `Where ${total} predictions enter the field, ${intensity(condition)}`, bars, x: { ...x, title: "y, the largest logit in standard units" }, y: { low: -top, high: top, ticks: [-top, 0, top], format: (v) => String(Math.abs(v)) } });
-    figures.push(figure("Predictions", `${condition.shift === "clean" ? "" : `${condition.shift} `}${intensity(condition)}; right upwards, wrong downwards`, drawing, ["y from", "to", "right", "wrong"], () => bars.map((b) => [short(b.low), short(b.high), String(b.right), String(b.wrong)])));
-  } else figures.push(nothing("The predictions can be shown only if the plan has the method max-logit and the scorer uses the largest logit."));
+    const drawing = mirrorChart({ width, height: 180, left: 54, label: `Positions of ${total} predictions in the field, ${intensity(condition)}`, bars, x: { ...x, title: "y, the largest logit in standard units" }, y: { low: -top, high: top, ticks: [-top, 0, top], format: (v) => String(Math.abs(v)) } });
+    figures.push(figure("Predictions", `${condition.shift === "clean" ? "" : `${condition.shift} `}${intensity(condition)}; correct upwards, wrong downwards`, drawing, ["y from", "to", "correct", "wrong"], () => bars.map((b) => [short(b.low), short(b.high), String(b.right), String(b.wrong)])));
+  } else figures.push(nothing("The predictions can be shown only if the plan contains the method max-logit and the scorer uses the largest logit."));
   box.replaceChildren(...figures);
 }
 
 /* --- pictures ------------------------------------------------------------------------------------------------ */
 
-const SORTS = [["right_sure", "Right", "and sure"], ["right_unsure", "Right", "but unsure"], ["wrong_sure", "Wrong", "and yet sure"], ["wrong_unsure", "Wrong", "and unsure"]];
+const SORTS = [["right_sure", "Correct", "and sure"], ["right_unsure", "Correct", "but unsure"], ["wrong_sure", "Wrong", "but sure"], ["wrong_unsure", "Wrong", "and unsure"]];
 
 function drawPictures() {
   const box = byId("picture-groups"), groups = data.thumbnails[choice.pair];
@@ -191,11 +191,11 @@ function drawPictures() {
   box.replaceChildren(...Object.entries(groups).map(([shift, group]) => {
     const own = group.columns[choice.pictureMethod], title = shift === "clean" ? "clean inputs" : `${shift}, ${group.intensity}`;
     return el("div", {}, el("h3", {}, title), own ? el("div", { class: "strip" }, ...SORTS.map(([sort, what, how]) => el("div", { class: `sort ${what.toLowerCase()}` }, el("h4", {}, el("b", {}, what), ` ${how}`),
-      own[sort].length ? el("ul", { class: "pictures" }, ...own[sort].map((picture) => thumbnail(picture))) : el("p", { class: "small" }, `none in the ${how.endsWith("unsure") ? "less sure" : "surer"} half`)))) : nothing("not scored"));
+      own[sort].length ? el("ul", { class: "pictures" }, ...own[sort].map((picture) => thumbnail(picture))) : el("p", { class: "small" }, `none in the ${how.endsWith("unsure") ? "less" : "more"} certain half`)))) : nothing("not scored"));
   }));
 }
 
 function thumbnail([src, truth, predicted, share]) {
   const wrong = truth !== predicted;
-  return el("li", {}, el("img", { src, alt: wrong ? `${truth}, taken for ${predicted}` : truth, loading: "lazy" }), el("b", {}, wrong ? `${truth} → ${predicted}` : truth), `${share} %`);
+  return el("li", {}, el("img", { src, alt: wrong ? `${truth}, predicted as ${predicted}` : truth, loading: "lazy" }), el("b", {}, wrong ? `${truth} → ${predicted}` : truth), `${share} %`);
 }

@@ -1,7 +1,7 @@
 """Shift images (`paper_shifts`, `corruptions`), text and tables.
 
-`apply` accepts every shift by name. The shifts of the paper take an intensity in their own unit, all others a severity
-from 1 to 5.
+`apply` accepts every shift by name. The shifts of the paper take an intensity in their own unit, and all others take a
+severity from 1 to 5.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
     """Return the shifted inputs, with the same shape, dtype and device.
 
     Args:
-        inputs: Images `(N, c, h, w)` with values in [0, 1], token ids `(N, T)` with 0 as padding, or rows of a table
-            `(N, d)`.
+        inputs: Images `(N, c, h, w)` in [0, 1], token ids `(N, T)` padded with 0, or rows of a table `(N, d)`.
         name: One of `FAMILIES`.
         intensity: Intensity in the unit of the shift, or severity.
         seed: Random seed.
 
     Raises:
         TypeError: The shift does not support the type of the inputs.
-        ValueError: The name is unknown, images are not within [0, 1], or the intensity is invalid.
+        ValueError: The name or the intensity is invalid, or images are not within [0, 1].
     """
     if name not in FAMILIES:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(FAMILIES)}")

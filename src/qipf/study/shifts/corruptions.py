@@ -7,7 +7,7 @@
 | motion-blur | smears the image along a random line | half a Gaussian of 3, 5, 8, 12, 15 pixels | 1, 1.5, 2, 2, 2.5 |
 | glass-blur | blurs, moves pixels at random, blurs again | by 1, 2, 2, 3, 4 pixels | by 1 |
 | fog | adds a fractal cloud | brightness 1.5, 2, 2.5, 2.5, 3 (white is 1) | 0.2, 0.5, 0.75, 1, 1.5 |
-| snow | brightens and adds bright streaks | 30 to 60 % of a pale copy | 5 to 20 % |
+| snow | brightens and adds bright streaks | 20 to 45 % of a pale copy | 5 to 20 % |
 | spatter | adds splashes of mud | 3, 14, 24, 50, 57 % covered | 4, 6, 9, 16, 30 % |
 | jpeg | compresses as JPEG | quality 25, 18, 15, 10, 7 | 80, 65, 58, 50, 40 |
 | saturation | gamma for grey, saturation for colour | power 0.7, 0.5, 0.35, 0.25, 0.15 | times 0.3, 0.1, 1.5, 2, 2.5 |
@@ -21,11 +21,13 @@
 
 The last five resemble reference perturbations (`qipf.tasks.perturbations`), on which scores may have been fitted;
 `RESEMBLES` lists them, and their results are reported separately. Images with three channels are treated as colour
-images. The values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019), except
-for our own: gamma, the widths of stripes below severity 5 and, for colour images, stripes, scale and spatter below
-severity 4. Lengths in pixels refer to images with sides of 28 (grey) or 32 pixels (colour), and scale with the shorter
-side. Unlike in the published programs, random numbers depend only on the seed and the index of the image, all pixels
-behind frosted glass move at once, spatter is always mud, and edge pixels are repeated beyond the border.
+images. Most values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019). Our
+own values are those of gamma, of stripes below severity 5 and, for colour images, of all stripes, of scale, and of
+spatter below severity 4. Lengths in pixels refer to images with sides of 28 pixels (grey) or 32 pixels (colour) and are
+scaled to the shorter side.
+
+Unlike in the published programs, random numbers depend only on the seed, the corruption and the index of the image. All
+pixels behind frosted glass move at once, spatter is always mud, and edge pixels are repeated beyond the border.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ RESEMBLES = {
 """Corruptions that resemble a reference perturbation, with the name of the perturbation."""
 
 CHUNK = 1 << 22
-"""Number of pixel values processed at a time, which bounds memory and does not affect results."""
+"""Maximum number of pixel values processed at a time, which limits memory use."""
 
 _LENGTHS = {"motion-blur": (0, 1), "glass-blur": (0, 1), "defocus-blur": (0, 1), "spatter": (0, 2), "snow": (2, 4, 5)}
 _RANDOM: dict[str, Callable[..., Tensor]] = {
@@ -72,8 +74,8 @@ _RANDOM: dict[str, Callable[..., Tensor]] = {
 def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: int = 0) -> Tensor:
     """Apply one of `CORRUPTIONS` to images (see `qipf.study.shifts.apply`).
 
-    Random numbers depend on `seed`, the corruption and the index of the image, but not on the device. Pass the index of
-    the first image as `first` to obtain the same result for batches as for the whole set.
+    The result for an image depends on its index but not on the device. For a batch of a larger set, `first` is the
+    index of the first image.
     """
     check_severity(name, CORRUPTIONS, severity)
     check_images(images)
@@ -87,7 +89,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
 
 
 def parameters(name: str, severity: int, channels: int, side: int) -> tuple[float, ...]:
-    """Return the arguments of a corruption, with lengths in pixels."""
+    """Return the arguments of a corruption, with lengths scaled to `side` pixels."""
     values = ARGUMENTS["colour" if channels == 3 else "grey"][name][severity - 1]
     unit = side / (32 if channels == 3 else 28)
     lengths = _LENGTHS.get(name, ())

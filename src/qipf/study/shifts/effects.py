@@ -112,7 +112,7 @@ def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, r
 
 
 def defocus_blur(images: Tensor, radius: float, smooth: float) -> Tensor:
-    """Spread every pixel over a disc of `radius` pixels, whose edge is softened by `smooth` pixels."""
+    """Spread every pixel over a disc of `radius` pixels with an edge softened by `smooth` pixels."""
     reach = math.ceil(radius) + 1
     offset = torch.arange(-reach, reach + 1, dtype=torch.float64)
     disc = (offset[:, None] ** 2 + offset**2 <= radius**2).double()
@@ -129,10 +129,8 @@ LEVELS = 255
 
 
 def shot_noise(images: Tensor, random: Counter, photons: float) -> Tensor:
-    """Add Poisson noise: a white pixel receives `photons` photons on average, and a grey pixel proportionally fewer.
-
-    The count is a random quantile of its distribution, found in a table by bisection.
-    """
+    """Add Poisson noise; a white pixel receives `photons` photons on average."""
+    # each count is a random quantile of its distribution, found in a table by bisection
     device = images.device
     white = torch.tensor(photons, dtype=torch.float64)
     most = 1 << int(white + 12 * white.sqrt() + 12).bit_length()
@@ -168,14 +166,14 @@ def gaussian_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
 
 
 def gamma(images: Tensor, power: float) -> Tensor:
-    """Raise every value to a power; powers below 1 brighten greys, and powers above 1 darken them."""
+    """Raise every value to a power; powers below 1 brighten grey pixels."""
     return images**power
 
 
 def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
     """Multiply the HSV saturation of three-channel images by `factor` and add `offset`.
 
-    A grey pixel, which has no hue, is treated as red if the offset colours it.
+    Grey pixels, which have no hue, are treated as red.
     """
     value = images.amax(dim=1, keepdim=True)
     range_ = value - images.amin(dim=1, keepdim=True)
@@ -198,10 +196,9 @@ MUD = (63 / 255, 42 / 255, 20 / 255)
 
 
 def fog(images: Tensor, random: Counter, density: float, decay: float, nearness: float) -> Tensor:
-    """Add a cloud of brightness `density`, and scale the sum so that the maximum of an image does not grow.
+    """Add a cloud of brightness `density` without increasing the maximum of an image.
 
-    `decay` controls how much smoother the cloud becomes from one scale to the next, and `nearness` is the number of
-    times that the distance is halved.
+    A larger `decay` makes the cloud smoother; each unit of `nearness` halves its distance.
     """
     height, width = images.shape[-2:]
     size = 1 << max(2, (max(height, width) - 1).bit_length())
@@ -223,10 +220,10 @@ def snow(
     decay: float,
     keep: float,
 ) -> Tensor:
-    """Blend every image, with weight `keep`, with a brightened copy, and add flakes that drift across from the side.
+    """Blend every image with a brightened copy, and add streaks of snow.
 
-    Flakes are squares of `size` pixels whose brightness is drawn from N(level, spread^2); those below `least` are left
-    out. Their streaks are up to `2 * drag` pixels long and fade with `decay`.
+    `keep` is the weight of the image. The brightness of flakes of `size` pixels is drawn from N(level, spread^2), and
+    flakes below `least` are omitted. Streaks are up to `2 * drag` pixels long and fade with `decay`.
     """
     height, width = images.shape[-2:]
     coarse = [max(2, math.ceil(side / size)) for side in (height, width)]
@@ -241,7 +238,7 @@ def snow(
 def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: float) -> Tensor:
     """Cover a fraction of every image with splashes of mud.
 
-    The splashes are noise blurred by a Gaussian of `size` pixels; a second Gaussian of `edge` pixels softens them.
+    Splashes are noise blurred by `size` pixels, with edges softened by `edge` pixels.
     """
     channels, height, width = images.shape[1:]
     noise = random.normal(1, height, width).to(images.dtype)
@@ -258,7 +255,7 @@ def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: 
 
 
 def grey(images: Tensor) -> Tensor:
-    """Return the luminance (Rec. 601) `(N, 1, h, w)`, or the mean of the channels if there are not three."""
+    """Return the Rec. 601 luminance of RGB images, or the channel mean of other images."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
     weights = torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype, device=images.device)

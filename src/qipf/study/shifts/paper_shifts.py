@@ -9,9 +9,9 @@
 | shift | fraction t of the height and width | 0 | `[[1, 0, 2t], [0, 1, 2t]]`; t > 0 moves up and left |
 
 The matrices map output to input coordinates, which run from -1 to 1 over the image (torch `affine_grid` and
-`grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles refer to the pixel grid, even if
-the image is not square. The paper mentions "10 % to 90 %" and "270 degrees" but gives no grid; the intensities in
-`SHIFTS` are ours, and `apply` also accepts others.
+`grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles refer to the pixel grid, even if the image is not
+square. The paper mentions "10 % to 90 %" and "270 degrees" but gives no grid. The intensities in `SHIFTS` are our own,
+and `apply` also accepts others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDENTITY: dict[str, float] = {"rotation": 0, "brightness": 0, "shear": 0, "zoom"
 
 
 def apply(images: Tensor, name: str, intensity: float) -> Tensor:
-    """Apply one of `SHIFTS` to images (see `qipf.study.shifts.apply`); the intensity is in the unit of the shift."""
+    """Apply one of `SHIFTS` to images (see `qipf.study.shifts.apply`)."""
     check_images(images)
     if not math.isfinite(intensity):
         raise ValueError(f"{name}: expected a finite intensity, got {intensity}")
@@ -73,7 +73,7 @@ def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
 
 
 def _cos_sin(degrees: float) -> tuple[float, float]:
-    """Return the cosine and the sine; unlike `math.cos`, they are exact at quarter turns."""
+    """Return the cosine and the sine of an angle, which are exact at multiples of 90 degrees."""
     quarter, rest = divmod(degrees, 90)
     if rest == 0:
         return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[int(quarter) % 4]

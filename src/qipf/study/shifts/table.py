@@ -4,10 +4,10 @@
 |---|---|---|
 | missing-values | replaces values by the mean of their column | 5, 10, 20, 30, 40 % of the values |
 | swapped-values | replaces values by those of other rows in the same column | 5, 10, 20, 30, 40 % of the values |
-| column-drift | moves a third of the columns (at least one) by some standard deviations | 0.25, 0.5, 1, 1.5, 2 |
+| column-drift | moves a third of the columns (at least one) up or down | 0.25, 0.5, 1, 1.5, 2 standard deviations |
 
 The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, standard
-deviations and other rows are those of the set that is shifted.
+deviations and other rows are those of the shifted set itself.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ AMOUNTS: dict[str, tuple[float, ...]] = {
 
 
 def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
-    """Apply one of `AMOUNTS` to a table (N, d) (see `qipf.study.shifts.apply`).
+    """Apply one of `AMOUNTS` to the rows of a table (see `qipf.study.shifts.apply`).
 
-    Values that are shifted at one severity are also shifted at all higher severities.
+    Values shifted at one severity are also shifted at all higher severities.
     """
     check_severity(name, AMOUNTS, severity)
     if not isinstance(rows, Tensor) or not rows.is_floating_point():
@@ -50,7 +50,7 @@ def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
 
 
 def _drift(rows: Tensor, deviations: float, stream: int) -> Tensor:
-    """Move some columns up or down, as by an instrument that is out of calibration."""
+    """Move a third of the columns up or down by a number of standard deviations."""
     draws = Counter(stream, rows.shape[1], device=rows.device)
     order, sign = draws.uniform(2).unbind(1)
     moved = torch.zeros_like(order).to(rows)

@@ -5,8 +5,8 @@
 | typos | omits, doubles, swaps or replaces letters | replaces tokens by other tokens | 2, 5, 10, 20, 30 % |
 | word-drops | omits words | omits tokens, moves the rest to the front and adds padding | 5, 10, 20, 30, 40 % |
 
-If possible, shift strings (`shift_texts`) before tokenization. Use token ids (`apply`) for sets that are already
-tokenized: the first token of a text and the padding are unchanged, and replacement tokens come from random positions in
+If possible, shift strings (`shift_texts`) before tokenization. If the texts are already tokenized, shift token ids
+(`apply`): the first token of a text and the padding are unchanged, and replacement tokens come from random positions in
 the set. Typos in token ids resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); typos in strings and
 dropped words do not.
 """
@@ -66,7 +66,7 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
 
 
 def kept_tokens(ids: Tensor, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Return True for each token (N, T) that "word-drops" keeps; use `compact` to move labels in the same way."""
+    """Return a mask (N, T) of the tokens that "word-drops" keeps; `compact` moves labels in the same way."""
     draws = Counter(seed * len(SHARES) + 1, len(ids), device=ids.device)
     return (draws.uniform(ids.shape[1]) >= _share("word-drops", severity)) | ~_free(ids, padding)
 
@@ -83,7 +83,7 @@ def _share(name: str, severity: float) -> float:
 
 
 def _free(ids: Tensor, padding: int) -> Tensor:
-    """Return True for tokens that may change: all except padding and the first token, which is often a class token."""
+    """Return a mask of the tokens that may change; the first token may not, since it is often a class token."""
     free = ids != padding
     free[:, :1] = False
     return free

@@ -1,4 +1,4 @@
-"""Summarise a study in words: the best score of a model, its gain over the softmax entropy, the effect of flagging."""
+"""Summarise a study in words: the best score, its gain over the softmax entropy, and the effect of flagging."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RESAMPLES = 300
 
 
 class Kept(NamedTuple):
-    """Fraction of correct predictions among all, and among those left after the least certain are flagged."""
+    """Fractions of correct predictions before and after the least certain predictions are flagged."""
 
     everything: float
     kept: float
 
 
 def conditions(bench: Bench, dataset: str, net: str, shifted: bool) -> list[Condition]:
-    """Return the shifted conditions of a pair, or the clean ones; other datasets are left out."""
+    """Return the shifted or the clean conditions of a pair, without other datasets."""
     return [
         condition
         for condition in bench.conditions()
@@ -57,10 +57,9 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 
 
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str) -> np.ndarray:
-    """Resample the difference in ROC-AUC between two scores of one network, averaged over severities, then shifts.
+    """Resample images, and return the differences in ROC-AUC between two scores, averaged over conditions.
 
-    A resample draws images together with all their predictions. Both scores share the draws, and so do all conditions
-    with the same number of images. The array is empty if no condition has both scores and several images.
+    The array is empty if no condition has both scores and several images.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     for condition in places:
@@ -86,12 +85,12 @@ def image_gains(bench: Bench, places: list[Condition], column: str, baseline: st
 
 BASELINE = "entropy"
 FLAGGED = 0.1
-"""Fraction of predictions that are flagged in the sentence."""
+"""Fraction of predictions that the summary flags."""
 
 METRIC = "roc_auc"
 Over = Literal["images", "networks", "intensities"]
 OVER: dict[Over, str] = {
-    "images": "over the test images",
+    "images": "over test images",
     "networks": "over networks and intensities",
     "intensities": "over intensities",
 }
@@ -99,7 +98,7 @@ OVER: dict[Over, str] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain in ROC-AUC over the baseline, with its 95% interval (or NaN) and the units resampled for it."""
+    """Gain in ROC-AUC over the baseline, its 95% interval (or NaN), and the resampled units."""
 
     value: float
     low: float
@@ -112,10 +111,10 @@ class Gain:
         return self.low > SHOWN or self.high < -SHOWN
 
     def __str__(self) -> str:
-        size = f"{abs(self.value):.3f} {'more' if self.value >= 0 else 'less'} than the {in_words(BASELINE)}"
+        size = f"{abs(self.value):.3f} {'higher' if self.value >= 0 else 'lower'} than for the {in_words(BASELINE)}"
         if not np.isfinite(self.low):
             return size
-        noise = "" if self.clear else ", so the difference may be chance"
+        noise = "" if self.clear else ", so the difference may be due to chance"
         return f"{size} (95\u00a0% interval {OVER[self.over]}: {self.low:+.3f} to {self.high:+.3f}{noise})"
 
 
@@ -124,14 +123,11 @@ class Answer:
     """The result for one pair of dataset and network.
 
     Attributes:
-        model: Title of the pair.
-        ranking: The scores of the pair, ranked.
         gain: Gain of the best score; None if the baseline is the best or was not measured.
-        recommended: Rank of the recommended score among the methods, starting at 1, or None.
-        recommended_gain: Gain of the recommended score, or None.
-        clean: Effect of flagging by the best score on clean inputs; None without predictions.
-        shifted: Effect of flagging by the best score under the shifts; None without predictions.
-        at_chance: True if the model is no better than chance on clean inputs; no score is recommended then.
+        recommended: Rank of the recommended score, starting at 1.
+        clean: Effect of flagging by the best score on clean inputs.
+        shifted: Effect of flagging by the best score under the shifts.
+        at_chance: True if the model is no better than chance on clean inputs.
     """
 
     model: str
@@ -147,7 +143,7 @@ class Answer:
     def sentence(self) -> str:
         """The best score, its gain, and the effect of flagging."""
         if not self.ranking.standings:
-            return f"On {self.model}, no score can be judged, because all predictions are right or all are wrong."
+            return f"On {self.model}, no score can be judged, because all predictions are correct or all are wrong."
         if self.at_chance:
             return f"On {self.model}, no score is recommended: {AT_CHANCE}."
         best = self.ranking.standings[0]
@@ -156,25 +152,28 @@ class Answer:
             first = f"On {self.model}, no score finds errors better than the {in_words(BASELINE)}"
             first += f" (ROC-AUC {best.mean:.3f} {where})"
         else:
-            first = f"On {self.model}, errors are found best by “{column_title(best.column)}”"
+            first = f"On {self.model}, the best score for finding errors is “{column_title(best.column)}”"
             first += f": ROC-AUC {best.mean:.3f} {where}"
             first += f", {self.gain}" if self.gain else ""
-        kept = [f"{_percent(k.kept)} are right {name} ({_percent(k.everything)} without flagging)"
+        kept = [f"{_percent(k.kept)} {name} ({_percent(k.everything)} without flagging)"
                 for name, k in (("on clean inputs", self.clean), ("under the shifts", self.shifted)) if k]  # fmt: skip
         if not kept:
             return f"{first}."
         share = f"{100 * FLAGGED:.0f}\u00a0%"
-        return f"{first}. With the least certain {share} of the predictions flagged, of the rest {', '.join(kept)}."
+        return (
+            f"{first}. If the least certain {share} of the predictions are flagged, "
+            f"the accuracy of the rest is {' and '.join(kept)}."
+        )
 
     @property
     def about_recommended(self) -> str:
-        """A sentence about the rank of the recommended score; "" if there is nothing to add."""
+        """The rank of the recommended score in words; "" if there is nothing to add."""
         if self.recommended is None or self.recommended == 1 or self.at_chance:
             return ""
         own = self.ranking.best_of_methods[self.recommended - 1]
         gain = f", {self.recommended_gain}" if self.recommended_gain else ""
         place = f"number {self.recommended} of {len(self.ranking.best_of_methods)} methods"
-        return f"The {in_words(own.column)} ranks {place}: ROC-AUC {own.mean:.3f}{gain}."
+        return f"The {in_words(own.column)} is {place}: ROC-AUC {own.mean:.3f}{gain}."
 
 
 def recommended_columns() -> list[str]:
@@ -184,10 +183,10 @@ def recommended_columns() -> list[str]:
 
 
 def answers(table: Any, bench: Bench | None = None) -> list[Answer]:
-    """Return one answer per pair of dataset and network, in the order of the table.
+    """Return one answer per pair of dataset and network.
 
-    The interval of a gain is a paired bootstrap over networks and intensities. For a single network, it is over test
-    images or, if the predictions are not stored, over intensities.
+    Intervals are bootstrapped over networks and intensities. For a single network, they are bootstrapped over test
+    images or, without stored predictions, over intensities.
     """
     frame = long_frame(table)
     return [_answer(frame, ranking, bench) for ranking in rankings(frame, METRIC)]

@@ -1,4 +1,4 @@
-"""Judge the paper's claims: the verdicts of its numbers and of ours, with the intervals behind our verdicts."""
+"""Judge the paper's claims by its numbers and by ours, with an interval for each of our verdicts."""
 
 from __future__ import annotations
 
@@ -38,20 +38,18 @@ class Claim:
     """A claim and its verdicts.
 
     Attributes:
-        text: The claim in words.
-        scope: "most" (best in most cases), "headline" (on average), "case" (one shift, dataset and network), or "speed"
+        scope: "most" (best in most cases), "headline" (on average), "case" (one shift on one pair), or "speed"
             (Table 3).
-        metric: Metric of the comparison.
-        other: Column (for speed, method) with which QIPF is compared; "" for all methods of the paper.
+        other: Column or, for "speed", method that QIPF is compared with; "" for all methods of the paper.
         paper: Verdict of the paper's numbers.
-        here: Verdict of our numbers; "yes" or "no" only if the whole 95% interval lies on that side.
-        advantage: Our difference, positive if it supports the claim. For "most", the fraction of cases minus one half;
+        here: Verdict of our numbers.
+        advantage: Our difference, positive if it supports the claim: for "most", the fraction of cases minus one half;
             for "speed", the logarithm of the ratio.
-        low: Lower end of the 95% interval of the difference.
+        low: Lower end of the 95% interval.
         high: Upper end of the interval.
-        detail: Description of the data behind the interval.
+        detail: Amount of data behind the interval.
         net: Network of a claim about speed.
-        chance: See `qipf.study.tables.paired.Difference`.
+        chance: Two-sided bootstrap p-value.
     """
 
     text: str
@@ -69,7 +67,7 @@ class Claim:
 
     @property
     def evidence(self) -> str:
-        """The difference behind the verdict, with its interval and the data that it is based on."""
+        """The difference behind the verdict, with its interval and the amount of data."""
         if self.here == "not measured":
             return ""
         if self.scope == "most":
@@ -94,17 +92,10 @@ def claims(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> list[Claim]:
-    """Judge every claim of the paper's tables that can be judged by our numbers, headlines first.
+    """Judge every claim of the paper's tables, headlines first.
 
-    Methods that the paper omits are also compared; the paper's verdict is then "not compared".
-
-    Args:
-        table: The long table.
-        times: Run times, see `qipf.study.tables.frame.times_frame`.
-        metrics: Metrics in which methods are compared.
-        ours: The method that represents the paper's QIPF, such as "qipf-published".
-        resamples: Number of resamples for the intervals.
-        seed: Seed of the resamples.
+    Methods that the paper omits are also compared, with "not compared" as the paper's verdict. `ours` is the method
+    that represents the paper's QIPF, such as "qipf-published".
     """
     frame = long_frame(table)
     headlines: list[Claim] = []
@@ -193,7 +184,7 @@ class _Compared:
 
 
 def paper_best(metric: str) -> list[bool]:
-    """Return True for each of the paper's cases in which QIPF is the best method in the paper's numbers, or ties."""
+    """Return, for each of the paper's cases, whether QIPF is the best method there or ties."""
     theirs = paper.values(metric)
     return [
         all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in RIVALS)
@@ -202,7 +193,7 @@ def paper_best(metric: str) -> list[bool]:
 
 
 def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
-    """Return the advantage of QIPF over another method in the paper's numbers, or None if they are not compared."""
+    """Return the mean advantage of QIPF over another method in the paper, or None without a comparison."""
     theirs = paper.values(metric)
     asked = (
         dict.fromkeys(case for case, _ in theirs) if cases is None else cases
@@ -251,7 +242,7 @@ def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
 
 
 def in_words(name: str) -> str:
-    """Return a column as part of a sentence: "MC dropout (standard deviation)", "entropy of the softmax"."""
+    """Return a column as part of a sentence, such as "entropy of the softmax"."""
     method, statistic = split_column(name)
     words, title = STATISTICS.get(statistic, statistic), info(method).title
     if title[1:2].islower() and title[:1].isupper():

@@ -1,6 +1,7 @@
-"""The long table: read it from a file, convert it to a pandas frame, and select comparable rows.
+"""Read the long table, convert it to a pandas frame, and select comparable rows.
 
-It has one number per row, and the columns of `qipf.study.run.read.Row`; additional columns are kept.
+The long table has one number per row and the columns of `qipf.study.run.read.Row`. `long_frame` keeps additional
+columns.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CASE = ["shift", "dataset", "net"]
 
 
 def long_frame(table: Any) -> Frame:
-    """Convert a long table (a frame or rows) to a frame with the additional column `column` (see `column_of`).
+    """Convert a frame or rows to a frame with the additional column `column` (see `column_of`).
 
     Raises:
         ValueError: A column is missing.
@@ -66,7 +67,7 @@ def long_frame(table: Any) -> Frame:
 
 
 def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:
-    """Return run times as a frame with the columns dataset, net, method, method_ms and forward_ms (per sample)."""
+    """Return run times per sample as a frame, with NaN in missing columns."""
     pandas = require("pandas", extra="bench")
     frame = pandas.DataFrame(list(times))
     for name in ("dataset", "net", "method", "method_ms", "forward_ms"):
@@ -76,24 +77,24 @@ def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:
 
 
 def column_of(method: str, score: str) -> str:
-    """Return the name of the column for a method and its score: "ensemble" (the paper's), "ensemble (entropy)"."""
+    """Return the column of a method and its score, such as "ensemble (entropy)"."""
     return column("qipf" if method == "weight-qipf" else method, score)
 
 
 def column_order(name: str) -> tuple[int, str]:
-    """Return a sort key for columns: first the order of the registry, then the name."""
+    """Return a sort key: first the order of the registry, then the name."""
     return _ORDER.get(name, len(_ORDER)), name
 
 
 def comparable(frame: Frame) -> Frame:
-    """Return the rows on which methods can be compared: those for the inputs that all methods scored."""
+    """Return the rows in which all methods scored the same inputs."""
     place = require("pandas", extra="bench").MultiIndex.from_frame(frame[CASE])
     common = frame["subset"] == "common"
     return frame[common | ~place.isin(place[common])]
 
 
 def shifted(frame: Frame, errors: Errors = "base") -> Frame:
-    """Return the rows for shifted inputs and for these errors."""
+    """Return the rows for shifted inputs and one kind of errors."""
     names = frame["shift"].astype(str)
     unshifted: Any = names.isin(["none", "clean"]) | names.str.startswith("ood:")
     return frame[(frame["errors"] == errors) & frame["intensity"].notna() & ~unshifted]
@@ -103,17 +104,17 @@ TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 """Names of files that may contain a long table."""
 
 LINE = 1000
-"""Memory that a row needs in addition to its strings, in bytes."""
+"""Memory in bytes that a row needs in addition to its strings."""
 
 TYPES = {float: "a number", int: "an integer", str: "a string"}
 MEND = "correct the row, or copy the file again"
 
 
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """Read a table.csv, table.csv.gz or table.parquet; in older tables without the column, `subset` is "all".
+    """Read a table.csv, table.csv.gz or table.parquet; a missing column `subset` is filled with "all".
 
     Raises:
-        ValueError: The file is damaged or is not a long table; the message names the file and the row.
+        ValueError: The file is damaged or is not a long table.
     """
     place = Path(path)
     columns = None
@@ -131,7 +132,7 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
         )
     types = dict(list(get_type_hints(Row).items())[: len(header)])
     if columns is not None:
-        with suppress(ValueError, TypeError, OverflowError):  # the code below finds the wrong value
+        with suppress(ValueError, TypeError, OverflowError):  # the code below reports the invalid value
             made = [_column(type_, values) for type_, values in zip(types.values(), columns, strict=True)]
             return list(starmap(Row, zip(*made, strict=True)))
     return [
@@ -164,7 +165,7 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
     packed = path.suffix == ".gz"
     try:
         with (gzip.open if packed else open)(path, "rt", newline="", encoding="utf-8") as file:
-            yield from filter(None, csv.reader(_bounded(file, path) if packed else file))  # without blank lines
+            yield from filter(None, csv.reader(_bounded(file, path) if packed else file))  # skips blank lines
     except (EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
         raise ValueError(f"{path} is damaged: {error}; copy the file again") from error
     except UnicodeDecodeError as error:

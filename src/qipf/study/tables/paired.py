@@ -2,9 +2,10 @@
 
 Both methods score the same inputs of the same networks (seeds) at the same intensities. Because the predictions of one
 network are not independent trials, the interval resamples seeds, intensities and, for averages over several shifts,
-shifts. All pairs share the draws of shifts, and all cases of a pair share the draws of networks. Images are not
-resampled; if the standard error over images is known, a random error of this size is added to every resample. Fewer
-than six pairs of numbers allow no verdict, since a fair coin would favour one side in more than 5% of trials.
+shifts. All pairs of dataset and network share the draws of shifts, and all cases of such a pair share the draws of
+networks. Images are not resampled. If the standard error over images is known, a random error of this size is added to
+every resample. Fewer than six pairs of numbers allow no verdict, because five tosses of a fair coin agree in more than
+5% of trials.
 """
 
 from __future__ import annotations
@@ -33,16 +34,15 @@ SMALLEST = 0.005
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two methods; a positive value means better in every metric.
+    """The difference between two methods; in every metric, positive values favour the first.
 
     Attributes:
         value: Mean over cases of the mean over seeds and intensities.
-        low: Lower end of its 95% interval.
+        low: Lower end of the 95% interval.
         high: Upper end of the interval.
         pairs: Number of pairs of numbers.
         seeds: Largest number of networks in any case.
-        cases: Number of cases.
-        chance: A p-value: twice the fraction of resamples on the other side of zero, at most 1.
+        chance: Two-sided bootstrap p-value.
     """
 
     value: float
@@ -55,23 +55,21 @@ class Difference:
 
     @property
     def negligible(self) -> bool:
-        """True if the whole interval is closer to zero than the smallest relevant difference."""
+        """True if the whole interval is closer to zero than `SMALLEST`."""
         return max(-self.low, self.high) < SMALLEST
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict: "yes" or "no" only if the whole interval lies on that side of zero."""
+        """The verdict: "yes" or "no" if the whole interval lies on one side of zero, otherwise "undecided"."""
         return verdict(self.low, self.high) if self.pairs >= LEAST_PAIRS else "undecided"
 
 
 class Paired:
-    """The values of every method in one metric under shift, for paired comparisons.
+    """Paired comparisons of methods in one metric under shift.
 
     Args:
-        table: The long table; only rows for this metric, shifted inputs and errors of the base network are used.
-        metric: The metric.
+        table: The long table; only errors of the base network are used.
         resamples: Number of resamples for the intervals.
-        seed: Seed of the resamples.
 
     Attributes:
         values: Values keyed by case, by column, and by seed and intensity; higher is better.
@@ -93,13 +91,9 @@ class Paired:
     def difference(
         self, ours: str, theirs: str, cases: Iterable[Case] | None = None, *, image_error: float = 0.0
     ) -> Difference | None:
-        """Return the difference between two columns, averaged over the cases that have both; None without such a case.
+        """Return the mean difference between two columns over the cases that have both, or None without such a case.
 
-        Args:
-            ours: The column of the minuend.
-            theirs: The column of the subtrahend.
-            cases: Cases to use; all by default.
-            image_error: Standard error of the mean difference due to the choice of images, if known.
+        `image_error` is the standard error of the difference due to the choice of images.
         """
         found = [
             (case, self.grid(case, ours, theirs))
@@ -133,7 +127,7 @@ class Paired:
         return np.array(rows).reshape(len(seeds), len(intensities))
 
     def resampled(self, case: Case, grid: np.ndarray) -> np.ndarray:
-        """Return the means of the grid with seeds and intensities resampled; cases of one pair share draws of seeds."""
+        """Return means of the grid with seeds and intensities resampled."""
         rows = self._times_drawn(grid.shape[0], case.dataset, case.net)
         columns = self._times_drawn(grid.shape[1], *case)
         known = np.isfinite(grid)
@@ -144,7 +138,7 @@ class Paired:
         return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(grid))
 
     def averaged(self, cases: Sequence[Case], draws: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the resamples averaged over cases; if there are several shifts, these are resampled as well."""
+        """Return the resamples averaged over cases, with the shifts resampled if there are several."""
         shifts = sorted({case.shift for case in cases})
         if len(shifts) == 1:
             return np.mean(draws, axis=0)
@@ -166,12 +160,12 @@ class Paired:
 
 
 def sign(metric: str) -> float:
-    """Return the factor by which differences are multiplied so that positive means better."""
+    """Return -1 if lower values of the metric are better, and 1 otherwise."""
     return -1.0 if METRICS[metric].better == "lower" else 1.0
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """Return "yes" for an interval above zero, "no" for one below, and "undecided" otherwise, to the decimals shown."""
+    """Return "yes" for an interval above zero, "no" for an interval below zero, and "undecided" otherwise."""
     if low > SHOWN:
         return "yes"
     return "no" if high < -SHOWN else "undecided"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """Mean and standard deviation over `size` intensities; the paper does not state the number of intensities."""
+    """Mean and standard deviation over `size` values."""
 
     mean: float
     std: float
@@ -23,7 +23,7 @@ class Value(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One row of the paper's tables."""
+    """One shift on one pair of dataset and network."""
 
     shift: str
     dataset: str
@@ -79,7 +79,7 @@ def values(metric: str) -> Mapping[tuple[Case, str], Value]:
 
 
 def pair_title(dataset: str, net: str) -> str:
-    """Return the title of a pair of dataset and network, in the style of the paper."""
+    """Return the title of a pair of dataset and network."""
     return PAIRS.get((dataset, net), f"{dataset} ({net})")
 
 

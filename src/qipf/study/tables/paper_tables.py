@@ -26,7 +26,7 @@ Numbers = Mapping[tuple[Any, str], Value]
 
 @dataclass(frozen=True)
 class Entry:
-    """Our number and the paper's, each with its mark among ours or the paper's numbers."""
+    """Our number and the paper's, with their marks."""
 
     ours: Value | None = None
     paper: Value | None = None
@@ -39,12 +39,9 @@ class Block:
     """One metric for one pair of dataset and network.
 
     Attributes:
-        metric: Name of the metric.
-        title: Title of the metric.
-        pair: Heading of the pair; "" in Table 3.
-        better: Direction of better values.
-        heads: Column headings: the shifts or, in Table 3, the networks.
-        body: One entry per heading, keyed by the name of the score.
+        pair: Title of the pair; "" in Table 3.
+        heads: Shifts or, in Table 3, networks.
+        body: One entry per heading, keyed by score.
     """
 
     metric: str
@@ -56,13 +53,13 @@ class Block:
 
     @property
     def measured(self) -> bool:
-        """True if the block contains any number of ours."""
+        """True if the block contains numbers of ours."""
         return any(entry.ours for entries in self.body.values() for entry in entries)
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of the paper, with one block per pair and metric; `spread` names what the numbers are averaged over."""
+    """One table of the paper, with numbers averaged over `spread`."""
 
     name: str
     title: str
@@ -74,7 +71,7 @@ class PaperTable:
 TABLES: dict[str, tuple[str, str, dict[str, str], Errors]] = {
     "table-1": ("Table 1", "Error detection", {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}, "base"),
     "table-1-own": (
-        "Table 1", "Error detection, methods with several passes find their own errors",
+        "Table 1", "Error detection, own errors of methods with several passes",
         {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}, "own",
     ),
     "table-2-paper": (
@@ -90,14 +87,14 @@ TABLES: dict[str, tuple[str, str, dict[str, str], Errors]] = {
         {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}, "base",
     ),
 }  # fmt: skip
-"""Name of a table in the paper, its title, the titles of its metrics, and the errors that are detected.
+"""Name in the paper, title, titles of the metrics, and kind of errors of each table.
 
 In Table 2, scores are scaled over the evaluated set ("paper") or calibrated on clean data ("proper").
 """
 
 
 def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
-    """Return Table 3: milliseconds per test sample for each network, with mean and deviation over measurements."""
+    """Return Table 3: mean and standard deviation of the milliseconds per test sample over measurements."""
     known = times_frame(times).dropna(subset="method_ms")
     ours = {
         (net, method): Value(float(taken.mean()), float(taken.std(ddof=0)), len(taken))
@@ -112,17 +109,16 @@ def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
 
 
 def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[PaperTable]:
-    """Return every table of the paper, including both versions of Table 2 and, if measured, Table 1 for own errors."""
+    """Return every table of the paper, with Table 1 for own errors only if they were measured."""
     frame = long_frame(table)
     own = (frame["errors"] == "own").any()
     return [*(paper_table(frame, name) for name in TABLES if own or name != "table-1-own"), table_3(times)]
 
 
 def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
-    """Average values over seeds; return their mean and standard deviation over intensities, keyed by case and column.
+    """Average values over seeds, and return their mean and standard deviation over intensities.
 
-    A method that was measured on fewer seeds is averaged over these. Intensities without a value are left out, and
-    `size` is the number of the remaining ones.
+    Keys are cases and columns. Seeds and intensities without a value are left out.
     """
     frame = long_frame(table)
     rows = shifted(comparable(frame[frame["metric"] == metric]), errors)
@@ -134,7 +130,7 @@ def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Cas
 
 
 def notes_on_fewer_networks(table: Any) -> list[str]:
-    """Return sentences about the methods that were measured on only some networks of a pair."""
+    """Return sentences about methods that were measured on only some networks of a pair."""
     frame = long_frame(table)
     sentences = []
     for pair, rows in frame.groupby(PAIR, sort=False):
@@ -144,8 +140,8 @@ def notes_on_fewer_networks(table: Any) -> list[str]:
                 groups[tuple(sorted(set(seeds)))].append(str(method))
         for seeds, methods in groups.items():
             some = f"{len(seeds)} of {len(every)} networks (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
-            verb = "are" if len(methods) > 1 else "is"
-            sentences.append(f"On {paper.pair_title(*pair)}, {', '.join(methods)} {verb} measured on {some} only.")
+            verb = "were" if len(methods) > 1 else "was"
+            sentences.append(f"On {paper.pair_title(*pair)}, {', '.join(methods)} {verb} measured on only {some}.")
     return sentences
 
 
@@ -210,7 +206,6 @@ class Standing:
     """One score in a ranking.
 
     Attributes:
-        column: Name of the score.
         values: Means over severities and networks, keyed by shift; NaN if missing.
         mean: Mean of the values that are not missing.
         complete: True if no value is missing; incomplete scores are ranked last.
@@ -250,7 +245,7 @@ class Ranking:
 
 
 def rankings(table: Any, metric: str = "roc_auc") -> list[Ranking]:
-    """Return one ranking per pair, in the order of the table; clean inputs are used only if there are no shifts."""
+    """Return one ranking per pair; clean inputs are used only if there are no shifts."""
     frame = long_frame(table)
     found = averages(frame, metric)
     result = []

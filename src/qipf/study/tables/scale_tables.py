@@ -1,4 +1,4 @@
-"""Tables of a regression: the intervals of every scale on each set of inputs, and a recommendation."""
+"""Tabulate the prediction intervals of a regression by scale, and recommend a scale."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ RESAMPLES = 200
 HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
 MEANING = (
     "Inside: the share of targets inside their interval. Width: the mean width of the intervals, in the unit of the "
-    "targets. Interval score: the width plus a penalty for targets outside, relative to one width for all inputs. "
-    "Error of the surest half: the mean absolute error on the half of the inputs with the smallest scales, relative to "
-    "that on all inputs; below 1, the scale ranks errors by their size."
+    "targets. Interval score: the width plus a penalty for targets outside, relative to that of a single width for all "
+    "inputs. Error of the surest half: the mean absolute error on the half of the inputs with the smallest scales, "
+    "relative to that on all inputs; a value below 1 means that smaller scales go with smaller errors."
 )
 PROMISE = "The share inside is promised only for inputs like the held-out ones. Nothing is promised under a shift."
 
 
 @dataclass(frozen=True)
 class ScaleRow:
-    """The results of one scale: its name in the plan, and the value and 95% interval of each measure."""
+    """The value and 95% interval of each measure for one scale."""
 
     method: str
     measures: Mapping[str, Estimate]
 
     def texts(self, *, ends: bool = True) -> list[str]:
-        """Return the name and the measures as strings, with or without intervals, in the order of `HEADS`."""
+        """Return the cells of the row, in the order of `HEADS`; `ends` adds intervals."""
         forms = ("{:.1%}", "{:#.3g}", "{:#.3g}", "{:#.3g}")
         found = [_show(self.measures[name], ends, form) for form, name in zip(forms, MEASURES, strict=True)]
         return [scale_title(self.method), *found]
@@ -68,7 +68,7 @@ class IntervalTable:
 
 
 def scale_title(method: str) -> str:
-    """Return the title of a scale; any other name from the plan is returned unchanged."""
+    """Return the title of a scale, or the name itself if it is not built in."""
     return info(method).title if method in SCALES else method
 
 
@@ -77,7 +77,7 @@ def of_numbers(rows: Iterable[Row]) -> bool:
     kinds = {row.errors == ERRORS for row in rows}
     if len(kinds) > 1:
         raise ValueError(
-            "table: contains a regression and other tasks (`errors` is only partly 'size'); split it in two"
+            "table: contains both a regression and other tasks (`errors` is 'size' in some rows only); split the table"
         )
     return kinds == {True}
 
@@ -104,10 +104,9 @@ def _table(by_method: Mapping[str, Mapping[str, Row]]) -> IntervalTable:
 
 
 def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
-    """Recommend a scale on the basis of clean inputs.
+    """Recommend a scale on the basis of clean inputs, in words.
 
-    A scale is recommended only if its interval score is significantly lower than that of constant-width intervals,
-    after correction for the number of scales.
+    A scale is recommended only if its interval score is significantly lower than that of constant-width intervals.
 
     Raises:
         StoreError: The predictions are not in the store.

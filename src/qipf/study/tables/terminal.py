@@ -32,7 +32,7 @@ def results_text(store: str | os.PathLike[str] | Bench, width: int = 80, most: i
 
 
 def answer_text(answer: Answer, width: int = 80, most: int = MOST) -> str:
-    """Return one answer with its ranking as text."""
+    """Return an answer and its ranking as text."""
     parts = [text for text in (answer.sentence, answer.about_recommended) if text]
     if answer.ranking.standings:
         parts.append(_table(answer, most))
@@ -70,7 +70,7 @@ def _numbers_text(bench: Bench, rows: list[Row], width: int) -> str:
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Return the lines of a table; the column number `left` is left-aligned, all others right-aligned."""
+    """Return the lines of a table with column `left` left-aligned and all others right-aligned."""
     lines = [[printable(cell) for cell in line] for line in (head, *rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     forms = [f"{{:{'<' if number == left else '>'}{width}}}" for number, width in enumerate(widths)]
