@@ -70,7 +70,7 @@ function conditions() {
 function intensity(condition) {
   if (condition.shift === "clean") return "clean inputs";
   const own = data.severity[choice.pair]?.[condition.shift], place = own ? own.severity.indexOf(condition.severity) : -1;
-  return place < 0 ? `severity ${condition.severity}` : `${own.intensity[place]} (severity ${condition.severity} of 10)`;
+  return place < 0 ? `severity ${condition.severity}` : `${own.intensity[place]} (severity ${condition.severity})`;
 }
 
 const VIEWS = [
