@@ -19,14 +19,14 @@ from qipf.deploy.wrapper import Wrapped
 def export_onnx(
     wrapped: Wrapped, path: str | os.PathLike[str], example: Tensor | tuple[Tensor, ...], *, opset: int = 18
 ) -> None:
-    """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
+    """Write `wrap(model, scorer)` as an ONNX file that runs without torch and qipf.
 
     The batch size is dynamic. The outputs are `logits` and `uncertainty` (N,), followed by `probability` (of error),
     `accept` and `modes` (N, K) if the scorer has them, and `posterior` (N, C) after `wrap(..., posterior=True)`. The
     model is exported in evaluation mode.
 
     Args:
-        wrapped: A module returned by `qipf.wrap`.
+        wrapped: The result of `qipf.wrap`.
         path: The file to write.
         example: An input of the model, or a tuple of all inputs, with two or more rows; only shapes and types matter.
         opset: The version of the ONNX operator set.

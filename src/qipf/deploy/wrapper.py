@@ -39,8 +39,7 @@ def wrap(
     """Combine a model and a scorer in a module that returns (output, uncertainty) for every input.
 
     If the scorer has a probability of error or a decision, the module returns a named tuple that includes them. The
-    module can be moved, saved (`state_dict`), compiled and exported, and several threads may share it. Call `.eval()`
-    for predictions, because the mode of the model is not changed.
+    module can be moved, saved, compiled and exported, and several threads may share it. Call `.eval()` for predictions.
 
     A scorer that reads more than the logits adds forward hooks to the model. They do nothing when the model is called
     directly, and are removed when the wrapped module is deleted.
@@ -48,12 +47,11 @@ def wrap(
     Args:
         model: A trained module. Compile the wrapped module instead of the model.
         scorer: A fitted scorer. Fitting it again does not change the wrapped module.
-        features: The module whose output the scorer reads, as passed to `qipf.collect`; None for the input of the last
-            linear layer.
-        posterior: Also return the class probabilities (N, C) of a probe or a twin, which are often a better prediction
-            than the output of the model.
-        views: The number of views of each image to average over, including the image itself, with one pass per view;
-            None for the number in the settings of the scorer.
+        features: The module whose output the scorer reads; None for the input of the last linear layer.
+        posterior: Also return the class probabilities (N, C) of a probe or a twin, which are often better than those of
+            the model.
+        views: The number of views per image to average over, including the image itself; each view needs one pass. None
+            for the number in the settings of the scorer.
 
     Raises:
         RuntimeError: The scorer is not fitted.

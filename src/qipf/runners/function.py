@@ -23,7 +23,7 @@ class FunctionRunner(Runner):
     """Run a function that returns logits, or probabilities, whose logarithms are used as logits.
 
     Args:
-        function: A function of NumPy arrays, as positional or keyword arguments, that returns one row per input.
+        function: A function of NumPy arrays that returns one row per input.
 
     Attributes:
         returns_logits: True if the output is known to be logits, which need no check.
@@ -69,7 +69,7 @@ class FunctionRunner(Runner):
         return self._values(batch.first(2), False).shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the input, if there is only one."""
+        """Return the input if the model has a single input."""
         if len(batch.args) != 1:
             return ()
         shape = tuple(_first(batch.first(2)).shape)

@@ -119,7 +119,7 @@ class SecondHalf(nn.Module):
         state.setdefault(name, []).append(kept)
 
     def forward(self, state: dict[str, list[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
-        """Return the logits for the inputs of a network pass that recorded `state`."""
+        """Return the logits for the inputs of the pass that recorded `state`."""
         if not torch.compiler.is_compiling():
             self._follow(state)
         self._state.set({name: list(calls) for name, calls in state.items()})

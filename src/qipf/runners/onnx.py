@@ -243,10 +243,7 @@ class OnnxRunner(Runner):
         return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
-        """Run a few rows, and return the named tensors that have one row per input.
-
-        If `keep` is true, cache the session for later calls of `run`.
-        """
+        """Run a few rows, and return the named tensors that have one row per input; `keep` caches the session."""
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
         session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names))

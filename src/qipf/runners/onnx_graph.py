@@ -133,8 +133,7 @@ class Graph:
     def head_inputs(self, logits: str) -> tuple[str, ...]:
         """Return the input of the linear layer that computes the logits, followed by tensors with the same values.
 
-        The tensors differ only in shape; a run shows which tensor has one row per input. The search stops at a
-        transposition of the batch dimension.
+        The tensors differ only in shape, and a run shows which tensor has one row per input.
         """
         node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
@@ -197,9 +196,8 @@ class Graph:
     def fingerprint(self) -> str | None:
         """Return two digests of the stored values, separated by a colon, or None if there are none.
 
-        The first digest changes with any tensor of the graph; it is empty if some tensors are in other files. The
-        second digest covers only floating-point weights and ignores names and the order of values in a tensor, so it is
-        equal for most exports of one network.
+        The first digest covers all tensors; it is empty if some tensors are in other files. The second digest covers
+        floating-point weights without their names and order, so it is equal for most exports of one network.
         """
         from onnx import numpy_helper
 

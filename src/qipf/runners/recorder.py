@@ -361,8 +361,7 @@ _SEEDING = threading.RLock()
 def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
     """Run a model, if any, in evaluation mode without gradients; then restore the model and all random states.
 
-    Several threads may share modules. If `eager` is true, compiled parts run uncompiled, because hooks do not fire
-    inside compiled graphs.
+    Several threads may share modules. If `eager` is true, compiled parts run uncompiled, so that hooks fire.
     """
     modules = [] if model is None else list(model.modules())
     _HOLDS.enter(modules, eager)

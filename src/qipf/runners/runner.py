@@ -69,7 +69,7 @@ class Runner(ABC):
 
     @abstractmethod
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the positional and keyword arguments of a pass, in the types and on the device of the model.
+        """Return the arguments of a pass, in the types and on the device of the model.
 
         Args:
             inputs: An array, a tuple or a dict; a single input becomes the only positional argument.
@@ -140,7 +140,7 @@ class Runner(ABC):
         return labels
 
     def as_array(self, values: Any, name: str = "data") -> Array:
-        """Convert values to an array of the runner's library, without moving them to another device."""
+        """Convert values to an array of the library of the runner."""
         return as_numbers(to_numpy(values) if compat.is_array_api_obj(values) else values, name)
 
     def facts(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def log_probabilities(values: np.ndarray) -> np.ndarray:
 
 
 def check_single(values: Array) -> None:
-    """Raise Problem if a single column of logits is probably the output of a functional sigmoid."""
+    """Raise Problem if a single column of logits looks like probabilities."""
     single = values.shape[0] >= SURE and math.prod(values.shape) == values.shape[0]
     if single and bool(((values >= 0) & (values <= 1)).all()):
         raise Problem("model", "it returns one column of probabilities, but scores need logits", hint=REMEDY)

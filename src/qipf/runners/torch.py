@@ -94,7 +94,7 @@ class TorchRunner(Runner):
         return self._move(args), self._move(kwargs)
 
     def as_array(self, values: Any, name: str = "data") -> Tensor:
-        """Convert values to a tensor, without moving them to another device."""
+        """Convert values to a tensor."""
         return to_tensor(values, name).detach()
 
     def peeking(self) -> AbstractContextManager[None]:
@@ -213,11 +213,9 @@ class TorchRunner(Runner):
         return HEAD if single else FeatureSpec("", "whole")
 
     def fingerprint(self) -> list[float] | None:
-        """Return numbers that identify the weights and buffers of the model.
+        """Return numbers that identify the weights and stored buffers of the model.
 
-        The first seven describe the weights: their number, their Euclidean norm, four normalised projections onto fixed
-        directions, and 1 for half precision (otherwise 0). The last six describe the stored floating-point buffers
-        after x -> sign(x) log(1 + |x|). Projections of independently trained networks differ by about 1.
+        The projections among them differ by about 1 between independently trained networks.
         """
         return fingerprint(self.module)
 
@@ -565,6 +563,7 @@ def fingerprint(model: nn.Module) -> list[float] | None:
     }
     if any(torch.nn.parameter.is_lazy(one) or one.is_meta for one in (*parameters, *kept.values())):
         return None
+    # seven numbers for the weights: count, norm, four projections, precision; and six for the compressed buffers
     half = any(one.element_size() < 4 for one in parameters)
     weights, buffers = _numbers(parameters), _numbers([_compressed(one) for one in kept.values()])
     return [*weights, float(half), *buffers] if weights[0] or buffers[0] else None

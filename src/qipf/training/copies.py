@@ -30,12 +30,12 @@ PART = 2**26
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
-    """Read the data and check its labels; return the data as one batch, and the number of logits.
+    """Read the data and check its labels; return one batch, and the number of logits.
 
     Args:
         start: The model and the data.
         size: The maximum number of inputs.
-        memory: The maximum size of the inputs in bytes; larger data is sampled at random, and loaders are truncated.
+        memory: The maximum size in bytes; larger data is sampled at random, and loaders are truncated.
         seed: The seed of the sample.
         progress: Show a progress bar.
     """
@@ -73,13 +73,13 @@ def _joined(*parts: Any) -> Any:
 
 
 class CopyLearner(nn.Module):
-    """Map input indices to the logits of the copy: index i is input i, and N + i is a perturbed version of input i.
+    """Map input indices to the logits of the copy; index N + i is a perturbed version of input i.
 
     Call `draw` at the start of every epoch to perturb all inputs. The network is run only up to the split.
 
     Args:
         network: The network, which is not a submodule.
-        half: The copy of the network's second half.
+        half: The copy of the second half.
         data: N inputs.
         change: The function that perturbs inputs.
         generator: The generator of `change`, seeded in every epoch from the global generator.
@@ -101,7 +101,7 @@ class CopyLearner(nn.Module):
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
 
     def identity(self, inputs: bool = True) -> str:
-        """Return a digest of the weights of the copy and, if `inputs` is True, of the inputs."""
+        """Return a digest of the weights of the copy and, optionally, of the inputs."""
         found, data = hashlib.sha256(), tree_leaves((self._data.args, dict(self._data.kwargs))) if inputs else ()
         for values in (*self.copy.weights().values(), *data):
             if isinstance(values, Tensor):
@@ -116,7 +116,7 @@ class CopyLearner(nn.Module):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Return a context manager in which this module can be called without changing the network."""
+        """Return a context manager in which this module can be called."""
         with untouched(self._network[0], eager=True), self._recorder.attached(), watching([self.copy.start], _stop):
             yield
 
@@ -132,7 +132,7 @@ class CopyLearner(nn.Module):
         return self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs).reshape(batch.rows, -1)
 
     def draw(self) -> None:
-        """Perturb all inputs in place, because a recorded training step always reads the same memory."""
+        """Perturb all inputs again."""
         self._generator.manual_seed(int(torch.randint(2**62, ())))
         rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in _tensors(self._data))))
         with torch.autocast(self.device.type, enabled=False):
@@ -141,7 +141,7 @@ class CopyLearner(nn.Module):
                 perturbed = part.replaced(self._change(part.inputs))
                 start = self._data.rows + first
                 for whole, values in zip(_tensors(self._both), _tensors(perturbed), strict=True):
-                    if whole.ndim:
+                    if whole.ndim:  # in place, because a recorded training step always reads the same memory
                         whole[start : start + part.rows].copy_(values)
 
     def _moved(self, images: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ def _stop(*_: Any) -> None:
 
 
 def epoch_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
-    """Estimate the duration of an epoch with `rows` rows per step, without changing the copy."""
+    """Estimate the seconds per epoch with `rows` rows per step."""
     before, device = learner.copy.weights(), learner.device
     learner.copy.learn(True)
     chosen = torch.randperm(len(split.inputs), generator=torch.Generator().manual_seed(0))[:rows]

@@ -50,13 +50,13 @@ SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorData
 
 
 def as_split(data: SplitLike, name: str = "data") -> Split:
-    """Convert a Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors to a Split.
+    """Convert training data to a Split.
 
     Floating-point NumPy arrays are cast to torch's default dtype. Integer and boolean targets become int64, and their
     shape (N, 1) becomes (N,).
 
     Args:
-        data: The data.
+        data: A Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors.
         name: The name of the data in error messages.
 
     Raises:
@@ -126,33 +126,32 @@ def train(
 ) -> nn.Module:
     """Train `net` in place and return it in evaluation mode.
 
-    On the CPU, the result is a bit-exact function of the initial weights, the data and the arguments. On CUDA, the
-    network runs in bfloat16 autocast with channels-last images. The global random generators are restored.
+    On the CPU, the result is exactly reproducible. On CUDA, the network runs in bfloat16 autocast with channels-last
+    images. The global random generators are restored.
 
     Args:
         net: A module that maps a batch of inputs to logits `(N, C)`, or to predictions `(N, 1)` for regression.
         split: The training data: a Split, a pair (inputs, targets) of arrays or a TensorDataset.
         epochs: The number of epochs.
-        batch_size: The number of inputs per step; the last step of an epoch may have fewer.
+        batch_size: The number of inputs per step.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
-        weight_decay: Decoupled for Adam (AdamW), an L2 penalty for SGD. It applies to parameters with two or more axes,
-            except for those listed in the attribute `undecayed` of a module.
+        weight_decay: Decoupled for Adam (AdamW), an L2 penalty for SGD. It applies to parameters with two or more axes
+            that no module lists in an attribute `undecayed`.
         optimizer: Adam, or SGD with momentum 0.9.
         schedule: The schedule of the learning rate; see `one_cycle`.
         augment: Random crops by up to 4 pixels, with or without random horizontal flips.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
-        seed: The seed of the order of the data, the augmentation and dropout.
-        device: The device to which the network is moved; None for the device of the network.
+        seed: The seed of the data order, augmentation and dropout.
+        device: The device to which the network is moved; None for its current device.
         checkpoint: A file written after every epoch. If the file exists, training resumes from it and produces the same
             weights as an uninterrupted run. Callbacks are called only for the remaining steps.
-        identity: A description of anything else that the run depends on; a checkpoint with another identity is
-            rejected.
+        identity: A description of anything else that the run depends on, which a checkpoint must match.
         on_start: Called at the start of every epoch.
         on_step: Called as `on_step(completed_steps, net)` after every step.
         on_epoch: Called after every epoch. Callbacks must not change the weights or the mode of the network.
-        cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. Python
-            control flow in the network and the loss must not change between steps.
-        progress: Show a progress bar with loss and accuracy.
+        cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The Python
+            control flow of the network and the loss must not change between steps.
+        progress: Show a progress bar.
 
     Raises:
         TypeError: `split` is not training data.
@@ -247,7 +246,7 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
 def minibatches(
     inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the data once in random order; with a generator on the CPU, the order is the same on all devices."""
+    """Yield the data once in a random order, which is the same on all devices."""
     order = torch.randperm(len(inputs), generator=generator)
     places = torch.randint(0, 2 * PADDING + 1, (len(inputs), 2), generator=generator)
     flips = torch.rand(len(inputs), generator=generator) < 0.5
@@ -410,10 +409,7 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators, which dropout uses, and restore them afterwards.
-
-    Other threads that enter this context wait for it to be left.
-    """
+    """Seed the global generators, which dropout uses, in one thread at a time, and restore them afterwards."""
     cuda = device.type == "cuda"
     with seeding(), torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(seed)
