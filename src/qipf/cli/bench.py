@@ -33,7 +33,7 @@ def bench(
     """Measure how well scores detect the errors of a model under distribution shift.
 
     Finished cells are stored in the output folder. Run the same command again to resume an interrupted benchmark. Only
-    one process at a time can write to a folder. A plan with your own model runs the code of the model.
+    one process at a time can write to a folder. A plan with your own model executes the code of that model.
 
     For example:
 

@@ -68,11 +68,12 @@ def compare(
 ) -> None:
     """Compare scores of a model on labelled data, and recommend a score.
 
-    DATA must be new to the model, because a model makes too few errors on its training data. MODEL is executed.
+    DATA must be new to the model, because a model makes too few errors on its training data. The code of MODEL is
+    executed.
 
-    For the recommendation, `default` is tested against the softmax response at the 5 % level. All other scores share a
-    correction for multiple testing. For tokens and pixels, 10,000 predictions are drawn at random. For a regression,
-    intervals of several scales are compared instead of scores.
+    For the recommendation, the scorer `default` is tested against the softmax response at the 5 % level. All other
+    scores share a correction for multiple testing. For tokens and pixels, 10,000 predictions are drawn at random. For a
+    regression, intervals of several scales are compared instead of scores.
 
     For example:
 
@@ -93,7 +94,7 @@ def compare(
         shifted: Labelled shifted data for a further comparison, as NAME=FILE; may be repeated.
         shift: A built-in shift of DATA for a further comparison, as NAME or NAME:INTENSITY; may be repeated. Images:
             rotation, brightness, jpeg, fog, ...; tables: missing-values, swapped-values, column-drift; token ids:
-            typos, word-drops. INTENSITY is 1 to 5; for the shifts of the paper, see docs/reference/data.md.
+            typos, word-drops. INTENSITY is from 1 to 5; for the shifts of the paper, see docs/reference/data.md.
         coverage: The nominal coverage of the intervals of a regression; 0.9 by default.
         task: The kind of prediction, as for `qipf fit`.
         features: The module that the scorers read, as for `qipf fit`.
@@ -330,7 +331,7 @@ def _about(work: Work, outputs: Outputs) -> str:
 
 
 def _draw(sets: dict[str, tuple[Data, Outputs, Any]], work: Work, scorer: Scorer) -> dict[str, list[Overlay]]:
-    """Return overlays of some images of the first sets, with a common scale; empty without Pillow."""
+    """Return overlays of some images of the first sets, with a common scale, or none if Pillow is not installed."""
     from qipf._common.optional import require
     from qipf.pages.overlays import choose_images, colour_scale, draw_overlays
 

@@ -127,7 +127,6 @@ class Work:
     Attributes:
         net: The result of `load`.
         runner: The runner of the model; None if the data contains logits.
-        task: The kind of prediction.
         output: The shape of the output of the model, or of the logits in the data.
         features: The module that scorers read, if specified.
         batch_size: The maximum number of examples per pass.
@@ -153,7 +152,7 @@ class Work:
             output = data.arrays["logits"].shape
             found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
-                raise Problem("data", f"{found.name} need a model", hint="provide inputs instead of logits")
+                raise Problem("data", f"the task {found.name} needs a model", hint="provide inputs instead of logits")
             _check_first_class(found, data.labels, output)
             return cls(net, None, found, output, None, batch_size), data.bound(())
         if net is None or is_weights(net):

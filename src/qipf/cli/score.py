@@ -55,7 +55,7 @@ def score(
     columns prediction, scale (the expected error), lower, upper and inside, or prediction_0, prediction_1, ... for
     several targets.
 
-    Folders and .npy files may be larger than memory. The table appears when it is complete.
+    The table appears when it is complete.
 
     For example:
 
@@ -69,7 +69,8 @@ def score(
         file: A file written by `qipf fit`.
         data: Inputs, as for `qipf fit`, or an .npz file with logits and, if the scorer needs them, features.
         output: The table to write (.csv, .parquet), with one row per prediction, or per image for pixels. For pixels,
-            also an .npy file for all maps (N, H, W), or a new folder for PNG files with uncertain pixels in colour.
+            it may also be an .npy file for all maps (N, H, W), or a new folder for PNG files with uncertain pixels in
+            colour.
         model: The model, as for `qipf fit`, which is executed; not needed if DATA contains logits.
         modes: Also write the modes of the scorer, with one column per order.
         views: The number of views per image to average over, including the image itself; each view needs one pass. By

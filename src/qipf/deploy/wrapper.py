@@ -41,8 +41,8 @@ def wrap(
     If the scorer has a probability of error or a decision, the module returns a named tuple that includes them. The
     module can be moved, saved, compiled and exported, and several threads may share it. Call `.eval()` for predictions.
 
-    A scorer that reads more than the logits adds forward hooks to the model. They do nothing when the model is called
-    directly, and are removed when the wrapped module is deleted.
+    A scorer that reads more than the logits adds forward hooks to the model, which are removed when the wrapped module
+    is deleted.
 
     Args:
         model: A trained module. Compile the wrapped module instead of the model.
@@ -111,7 +111,7 @@ class Wrapped(nn.Module):
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
     def scored(self, outputs: Outputs) -> tuple[Tensor, Tensor | None]:
-        """Return the uncertainty (N,) and the posterior (N, C), which is None unless requested."""
+        """Return the uncertainty (N,) and, if requested, the posterior (N, C)."""
         return self.scorer.improved(outputs) if self.posterior else (self.scorer(outputs), None)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
@@ -138,7 +138,7 @@ class Wrapped(nn.Module):
 
 
 class ScorerModule(PreciseBuffers):
-    """A fitted scorer whose tensors are buffers, and whose settings are part of the state dict."""
+    """A fitted scorer whose tensors are buffers."""
 
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class ScorerModule(PreciseBuffers):
         return mark, _outputs(finite, outputs.features, outputs.layers)
 
     def get_extra_state(self) -> Tensor:
-        """Return the settings and the facts as a tensor of bytes, which any format can store."""
+        """Return the settings and the facts as a tensor of bytes."""
         settings, facts = self.scorer.settings(), dict(self.scorer._require_fitted().facts)
         plain = {key: value for key, value in settings.items() if not callable(value)}
         text = json.dumps({"scorer": self._kind.name, "settings": plain, "facts": facts}, sort_keys=True)

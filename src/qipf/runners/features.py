@@ -115,7 +115,6 @@ class Candidate(NamedTuple):
     """A tensor that a probe may read.
 
     Attributes:
-        name: The name of the module or tensor.
         shape: The shape for a few rows.
         layer: "linear", "signal" for (N, channels, length), or "" for other layers.
         head: The reading of the input of the layer that computes the logits, if the tensor enters or leaves this layer.

@@ -54,7 +54,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """The logits of a trained copy of the second half of a network, as a layer that a scorer reads."""
+    """The logits of a trained second half, as a layer that a scorer reads."""
 
     cut: Cut
     weights: Mapping[str, np.ndarray]
@@ -75,7 +75,7 @@ class Copied:
 
 
 def splittable(runner: Runner) -> nn.Module:
-    """Return the torch module of a runner; raise Problem if the module cannot be copied."""
+    """Return the torch module of a runner, or raise Problem if the module cannot be copied."""
     if not isinstance(runner, TorchRunner):
         raise Problem("model", "only torch modules can have a twin, and this model is not a torch module")
     module = original(runner.module)

@@ -103,7 +103,7 @@ class OnnxRunner(Runner):
         return self._made.graph
 
     def find_graph(self) -> Graph | None:
-        """Return the graph, or None if the package `onnx` is not installed or the file is unknown."""
+        """Return the graph, or None if it cannot be read."""
         try:
             return self.graph
         except (ImportError, ValueError, OSError):

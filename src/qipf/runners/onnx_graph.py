@@ -92,7 +92,7 @@ class Graph:
 
     @property
     def tensors(self) -> list[str]:
-        """The names of all tensors that depend on the inputs, in order of computation."""
+        """The names of the tensors that depend on the inputs, in order of computation."""
         return [name for name in self._maker if name not in self._constant]
 
     def check(self, name: str) -> None:

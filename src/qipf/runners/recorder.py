@@ -1,7 +1,7 @@
 """Record inputs and outputs of the modules of a torch model, without changing the model.
 
 Several threads may read one model at the same time: a hook writes only to the pass of its own thread. The first of
-several overlapping calls saves modes, buffers and random states, and the last one restores them.
+several overlapping calls saves modes, buffers and random states, and the last call restores them.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Recorder:
         return values if last is None or last.output is not values else last.entered
 
     def taken(self) -> dict[str, Tensor]:
-        """Return the features by key, without the checks of `take`, which cannot be traced."""
+        """Return the features by key, without checks, which cannot be traced."""
         values = self.close()
         for key, hook in self.hooks.items():
             if key not in values:
@@ -217,7 +217,7 @@ class Recorder:
         return {key: values[key] for key in self.hooks}
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the features by key, with one row per row of logits; `HEAD` is missing if its layer was not found."""
+        """Return the features by key; `HEAD` is missing if its layer was not found."""
         values, found = self.close(), {}
         for key, hook in self.hooks.items():
             value = values.get(key)

@@ -417,7 +417,7 @@ def as_device(name: str, value: torch.device | str) -> torch.device:
 
 
 def to_tensor(values: Any, name: str = "data") -> Tensor:
-    """Convert `values` to a tensor; copy arrays that are read-only or have negative strides."""
+    """Convert `values` to a tensor; arrays that torch cannot share are copied."""
     if isinstance(values, Tensor):
         return values
     array = native(as_numbers(values, name))
@@ -531,7 +531,7 @@ def _few(values: Tensor) -> np.ndarray:
 
 
 def check_logits(values: Tensor) -> None:
-    """Raise Problem if logits look like probabilities, for example if a model ends in a functional softmax."""
+    """Raise Problem if logits look like probabilities."""
     few = _few(values)
     few = in_rows(few) if few.ndim > 2 else few
     check_single(few)

@@ -227,7 +227,7 @@ def train(
 
 
 def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
-    """Return the accuracy on `split`, without changing the mode of the network."""
+    """Return the accuracy on `split`."""
     split = as_split(split, "split")
     if split.targets.is_floating_point():
         raise ValueError("split: expected integer classes as targets, got floating-point targets of a regression")
@@ -281,9 +281,8 @@ def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
 class GraphedStep:
     """Run `step(inputs, targets)`; after a few ordinary steps, record a step as a CUDA graph and replay it.
 
-    The step is recorded for the shape of the first batch; batches of other shapes run as ordinary steps. Python control
-    flow in a step is evaluated only during the recording. A step that waits for the GPU, as `.item()` does, or draws
-    random numbers on the CPU is never recorded.
+    The step is recorded for the shape of the first batch; batches of other shapes run as ordinary steps. A step that
+    waits for the GPU, as `.item()` does, or draws random numbers on the CPU is never recorded.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
