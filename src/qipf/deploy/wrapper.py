@@ -86,7 +86,7 @@ class Wrapped(nn.Module):
     ) -> None:
         super().__init__()
         if posterior and not isinstance(scorer, Mixture):
-            raise TypeError(f"posterior: the scorer {scorer.name} has none; fit one with qipf.default(model, data)")
+            raise TypeError(f"posterior: the scorer {scorer.name} has no posterior; use qipf.default(model, data)")
         self.posterior = posterior
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
@@ -184,8 +184,7 @@ class ScorerModule(PreciseBuffers):
     def _prepared(self, outputs: Outputs) -> tuple[Tensor | None, Outputs]:
         """Return NaN for rows with non-finite logits and 0 for others, and outputs in which all logits are finite.
 
-        If all logits are finite on the CPU and outside a graph, return None instead of zeros, because this is cheap to
-        check. A graph cannot raise an error.
+        On the CPU and outside a graph, where the check is cheap, return None instead of zeros if all logits are finite.
         """
         if torch.compiler.is_exporting() and self.scorer.export_problem:
             raise ValueError(f"{self.scorer.name} cannot be exported: {self.scorer.export_problem}")

@@ -42,7 +42,7 @@ class FeatureSpec:
 
     Attributes:
         source: The name; "" for the input of the layer that computes the logits.
-        form: A form from the table above; "mean" if only a name is given.
+        form: A form from the table of this module; "mean" if only a name is given.
         copy: The `qipf.runners.halves.SecondHalf` whose logits are read, for the form "copy".
     """
 

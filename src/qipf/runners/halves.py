@@ -77,7 +77,7 @@ class Copied:
 def splittable(runner: Runner) -> nn.Module:
     """Return the torch module of a runner, or raise Problem if the module cannot be copied."""
     if not isinstance(runner, TorchRunner):
-        raise Problem("model", "only torch modules can have a twin, and this model is not a torch module")
+        raise Problem("model", "only a torch module can have a twin")
     module = original(runner.module)
     made = isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
     if made or type(module).__module__.startswith("torch.export"):

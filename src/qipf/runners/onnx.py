@@ -53,7 +53,7 @@ class _Made:
 
 
 class OnnxRunner(Runner):
-    """Run a model with ONNX Runtime, and read its logits and any named tensor; public as `qipf.OnnxModel`.
+    """Run a model with ONNX Runtime, and read its logits and any named tensor (`qipf.OnnxModel`).
 
     Args:
         source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. The package `onnx` is required to
@@ -210,7 +210,7 @@ class OnnxRunner(Runner):
         return FeatureSpec(tables[0].name, "rows") if tables else None
 
     def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the named tensors for a batch, even if the model has another, fixed batch size.
+        """Return the named tensors for a batch, in several runs if the model has a smaller fixed batch size.
 
         Args:
             feeds: All inputs by name, in the types of the model.
@@ -279,7 +279,7 @@ class OnnxRunner(Runner):
         return LogitsAt(self.output)
 
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
-        """Return the input of the layer that computes the logits, or None unless it has one row per prediction.
+        """Return the input of the layer that computes the logits if it has one row per prediction; otherwise, None.
 
         If `maps` is true, also look for a convolution that computes per-pixel logits.
         """
@@ -300,7 +300,7 @@ class OnnxRunner(Runner):
         if names:
             shapes = " or ".join(f"{name!r} of shape {seen[name]}" for name in names if name in seen) or repr(names[0])
             self._note("head", f"no features are read: {shapes} enters the last linear layer without one row per "
-                       "prediction; name another tensor with features=")  # fmt: skip
+                       "prediction; name another tensor with features=...")  # fmt: skip
         return None
 
     def _note(self, about: str, message: str) -> None:
@@ -316,7 +316,7 @@ class OnnxRunner(Runner):
                 print(f"note: {message}", file=sys.stderr)
 
     def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Return the inputs of a batch by name as arrays; inputs of a perturbed batch may be tensors."""
+        """Return the inputs of a batch by name as arrays; those of a perturbed batch may be tensors."""
         named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
         return {one.name: np.asarray(to_numpy(named[one.name])).astype(one.dtype, copy=False) for one in self.inputs}
 
@@ -406,7 +406,7 @@ def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, li
         types = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
         raise Problem(
             "model", f"the ONNX model has no floating-point output for the logits, only {types}",
-            hint="export it with one (scikit-learn: options={'zipmap': False})",
+            hint="export it with such an output; for scikit-learn, pass options={'zipmap': False}",
         )  # fmt: skip
     if "logits" in floating:
         return "logits", floating, []

@@ -38,7 +38,7 @@ STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.micros
 
 
 class Ending(NamedTuple):
-    """The possible logits, most likely first, and the operator that follows them."""
+    """The tensors that may be the logits, most likely first, and the operator that follows them."""
 
     before: tuple[str, ...]
     operator: str
@@ -60,7 +60,7 @@ class LogitsAt(NamedTuple):
         return np.moveaxis(values, 3, 1) if self.last else values
 
     def agrees(self, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
-        """Return True if the operator maps `before` to `after`, up to rounding, in the corner that is compared."""
+        """Return True if the operator maps `before` to `after`, up to rounding; compare only a corner of images."""
         if before.size != after.size or before.dtype.kind != "f" or (self.last and not before.ndim == after.ndim == 4):
             return False
         values = self.moved(before)
@@ -96,7 +96,7 @@ class Graph:
         return [name for name in self._maker if name not in self._constant]
 
     def check(self, name: str) -> None:
-        """Raise Problem unless a tensor exists and depends on the inputs."""
+        """Raise Problem unless the tensor exists and depends on the inputs."""
         if name in self._maker and name not in self._constant:
             return
         near = difflib.get_close_matches(name, self.tensors, n=3, cutoff=0.0)

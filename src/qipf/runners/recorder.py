@@ -165,7 +165,7 @@ class Recorder:
         self._remove_hooks_with_this()
 
     def attach(self) -> None:
-        """Add the hooks; deleting the recorder removes the hooks."""
+        """Add the hooks; deleting the recorder removes them."""
         for module, hook in self._targets:
             if hook.spec.before and type(hook) is _Hook:
                 self._handles.append(module.register_forward_pre_hook(hook.on_input))
@@ -230,8 +230,9 @@ class Recorder:
                 )  # fmt: skip
             if isinstance(value, Tensor) and value.shape[0] != logits.shape[0]:
                 raise Problem(
-                    "features", f"{hook.spec.source or 'the last layer'!r} returned {value.shape[0]} rows for "
-                    f"{logits.shape[0]} inputs", hint="name another module, or read no features",
+                    "features", f"{repr(hook.spec.source) if hook.spec.source else 'the last layer'} returned "
+                    f"{value.shape[0]} rows for {logits.shape[0]} inputs",
+                    hint="name another module, or read no features",
                 )  # fmt: skip
             if value is not None:
                 found[key] = value
@@ -322,7 +323,7 @@ class _Holds:
             for module in modules:
                 self.modules[id(module)][1][0] += 1
                 module.training = False  # not .eval(): it may be overridden, with effects that cannot be undone
-            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # else nothing was compiled
+            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # otherwise, nothing was compiled
                 self.eager.enter_context(torch.compiler.set_stance("force_eager"))
             self.eager_calls += eager
 

@@ -26,7 +26,7 @@ OUTPUT = "onnx_output"
 CORNER = 64
 """The height and width of the part of an image whose logits are checked."""
 SURE = 10
-"""The minimum number of rows for a column in [0, 1] to count as probabilities; a shorter one may be in it by chance."""
+"""The minimum number of rows for a column in [0, 1] to count as probabilities; few values may be so by chance."""
 TINY = np.finfo(np.float32).tiny
 """The smallest probability, so that all logarithms are finite."""
 REMEDY = "return the input of the sigmoid, or pass task=qipf.tasks.Classes(raw=True) if these are logits"
@@ -106,7 +106,7 @@ class Runner(ABC):
         """
 
     def peeking(self) -> AbstractContextManager[None]:
-        """Return a context manager for reading the first batch, which restores all random states of torch."""
+        """Return a context manager for reading the first batch; with torch, it restores all random states."""
         return nullcontext()
 
     def parse(self, text: str) -> FeatureSpec:
@@ -140,7 +140,7 @@ class Runner(ABC):
         return labels
 
     def as_array(self, values: Any, name: str = "data") -> Array:
-        """Convert values to an array of the library of the runner."""
+        """Convert values to an array of the runner's library."""
         return as_numbers(to_numpy(values) if compat.is_array_api_obj(values) else values, name)
 
     def facts(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def in_rows(values: np.ndarray) -> np.ndarray:
 
 
 def has_probabilities(values: np.ndarray, tolerance: float = 1e-3) -> bool:
-    """Return True if there are several classes and all rows are probabilities."""
+    """Return True if there are several classes and all predictions are non-negative and sum to 1."""
     axis = class_axis(values)
     if values.ndim < 2 or values.shape[axis] < 2 or values.size == 0 or not bool((values >= 0).all()):
         return False

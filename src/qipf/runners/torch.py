@@ -279,7 +279,9 @@ class TorchRunner(Runner):
         values = find_values(call(module, batch.args, batch.kwargs, batch.number))
         if self.module.training:
             raise Problem(
-                "model", "train() was called during a pass", hint="pass a copy of it, or wait until collect returns"
+                "model",
+                "train() was called during a pass",
+                hint="pass a copy of the model, or wait until collect returns",
             )
         if values.ndim == 0 or values.shape[0] != batch.rows:
             found = values.shape[0] if values.ndim else "a single number"
@@ -290,7 +292,7 @@ class TorchRunner(Runner):
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
-        """Return the convolution that computes the logits (N, C, H, W), or None if it is `last`, which ran last."""
+        """Return the convolution that computes the logits (N, C, H, W); None if it is `last`, the last one called."""
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
         ]
@@ -336,7 +338,7 @@ def exported_module(program: ExportedProgram) -> nn.Module:
             warnings.simplefilter("ignore")  # torch triggers its own deprecation warnings
             module = unflatten(program)
     except Exception:  # torch may raise anything for graphs that it cannot split
-        module = program.module()  # it calls no submodules, so hooks do not fire
+        module = program.module()  # without submodules, no hooks fire
     else:
         for name, part in [*module.named_modules(remove_duplicate=False)]:
             if name and (layer := _layer(part)) is not None:
@@ -481,7 +483,7 @@ def find_values(result: Any) -> Tensor:
         held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
         raise Problem(
             "model", f"it returned {type(result).__name__}{held}",
-            hint="return a tensor, a tuple that starts with one, a dict with 'logits' or an object with .logits",
+            hint="return a tensor, a tuple that starts with a tensor, a dict with 'logits' or an object with .logits",
         )  # fmt: skip
     if not values.is_floating_point():
         raise Problem("model", f"it returned {values.dtype} values", hint="return floating-point logits, not classes")
@@ -563,7 +565,7 @@ def fingerprint(model: nn.Module) -> list[float] | None:
     }
     if any(torch.nn.parameter.is_lazy(one) or one.is_meta for one in (*parameters, *kept.values())):
         return None
-    # seven numbers for the weights: count, norm, four projections, precision; and six for the compressed buffers
+    # seven numbers for the weights (count, norm, four projections, precision), and six for the compressed buffers
     half = any(one.element_size() < 4 for one in parameters)
     weights, buffers = _numbers(parameters), _numbers([_compressed(one) for one in kept.values()])
     return [*weights, float(half), *buffers] if weights[0] or buffers[0] else None

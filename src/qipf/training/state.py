@@ -68,7 +68,9 @@ def load_state(
     header, tensors = _read(path)
     found = json.loads(header["settings"])
     different = [
-        f"{key} was {found.get(key)!r}, is {settings[key]!r}" for key in settings if found.get(key) != settings[key]
+        f"{key} was {found.get(key)!r} and is now {settings[key]!r}"
+        for key in settings
+        if found.get(key) != settings[key]
     ]
     if different:
         raise ValueError(
