@@ -232,7 +232,7 @@ class _Scores:
                 self.apply(one, outputs)  # warms up, and transfers tables to the device
                 started = time.perf_counter()
                 found[name] = self.apply(one, outputs)
-            except Unsupported:  # applies to every scale
+            except Unsupported:  # this problem affects every scale
                 raise
             except (ValueError, TypeError, RuntimeError, ImportError) as error:
                 failed[name] = error.message if isinstance(error, Problem) else first_line(error)

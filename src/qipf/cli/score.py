@@ -52,10 +52,8 @@ def score(
     The uncertainty of the recommended scorer is the log odds against the prediction, which are negative for confident
     predictions. Other columns are row, file (for images), predicted (the class), probability (of an error, if FILE was
     fitted with --calibrate), accept (with --promise), label and correct (with labels), and scorer. A regression has the
-    columns prediction, scale (the expected error), lower, upper and inside, or prediction_0, prediction_1, ... for
-    several targets.
-
-    The table appears when it is complete.
+    columns prediction, scale (the expected error), lower, upper and inside instead, or prediction_0, prediction_1, ...
+    for several targets.
 
     For example:
 
@@ -106,7 +104,7 @@ def score(
     if not pixels and output.suffix not in TABLES:
         raise UserError(f"--output: expected a file that ends in {' or '.join(TABLES)}, got {output}")
     joint = getattr(scorer.attachments.get("intervals"), "joint", False)
-    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # number of correct or inside, and total number
+    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # the number of correct or inside, and the total
     scored = _counted(_scored(work, scorer, opened), seen, errors=not numbers)
     if pixels and output.suffix not in TABLES:
         _write_maps(scored, len(opened), output) if output.suffix == ".npy" else _write_overlays(scored, opened, output)

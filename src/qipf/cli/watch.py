@@ -109,7 +109,7 @@ def watch(
 
 
 class _Watched:
-    """A monitor, the tables it reads, and its rendered status; other threads read only the strings."""
+    """A monitor, its tables, and its rendered status, which is the only part that other threads read."""
 
     def __init__(self, monitor: Monitor, scorer: str, tail: Tail, title: str, refresh: int) -> None:
         self.monitor, self.scorer, self.tail, self.title, self.refresh = monitor, scorer, tail, title, refresh
