@@ -142,11 +142,7 @@ class Stopped:
 
 @contextmanager
 def session(debug: bool = False) -> Iterator[Stopped]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, and print warnings and logged errors as one line each.
-
-    Args:
-        debug: Do not change warnings and logged errors.
-    """
+    """Handle SIGTERM and SIGHUP like Ctrl-C and, unless `debug`, print warnings and logged errors as one line each."""
     stopped = Stopped()
     kept = {}
     if threading.current_thread() is threading.main_thread():

@@ -63,13 +63,7 @@ def naming(**flags: str) -> Iterator[None]:
 
 
 def check_output(path: Path | None, *inputs: Path | str | None, endings: Collection[str] = ()) -> None:
-    """Raise UserError if an output has the wrong type, is in a missing folder, or would overwrite an input.
-
-    Args:
-        path: The value of --output.
-        inputs: Files that the command reads.
-        endings: The allowed file extensions.
-    """
+    """Raise UserError if --output has the wrong file extension, is in a missing folder, or would overwrite an input."""
     if path is None:
         return
     if endings and path.suffix not in endings:

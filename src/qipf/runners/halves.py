@@ -142,7 +142,7 @@ class SecondHalf(nn.Module):
         self.train(learning)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Return the parameters and buffers by name, in single precision or wider."""
+        """Return the parameters and buffers by name, and cast half precision to single precision."""
         found = {name: one.detach().cpu() for name, one in self.network.state_dict().items()}
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
@@ -199,13 +199,9 @@ def _value(value: Any) -> Any:
 
 
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
-    """Split a network, and return the cut and a copy of the second half that reproduces the logits.
+    """Split a network; return the cut and a copy of the second half that reproduces the logits of `batch`.
 
-    Args:
-        runner: The runner of the network.
-        batch: The inputs on which the split is checked.
-        split: The module after which to split; None to choose it by `depth`.
-        depth: The fraction of the multiplications after the split.
+    Split after the module `split` or, if it is None, so that about a fraction `depth` of the multiplications follows.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)

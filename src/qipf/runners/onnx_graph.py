@@ -264,11 +264,7 @@ def corner(values: np.ndarray) -> np.ndarray:
 
 
 def read_model(source: Path | bytes) -> Any:
-    """Parse an ONNX file, and check it before ONNX Runtime opens it.
-
-    Args:
-        source: The file, or the content of a file without external weights.
-    """
+    """Parse and check an ONNX file, or the content of a file without external weights, before it is opened."""
     onnx = require("onnx", extra="onnxruntime")
     name = str(source) if isinstance(source, Path) else "the model"
     content = _content(source) if isinstance(source, Path) else source

@@ -30,14 +30,9 @@ PART = 2**26
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
-    """Read the data and check its labels; return one batch, and the number of logits.
+    """Read at most `size` labelled inputs of at most `memory` bytes; return one batch, and the number of logits.
 
-    Args:
-        start: The model and the data.
-        size: The maximum number of inputs.
-        memory: The maximum size in bytes; larger data is sampled at random, and loaders are truncated.
-        seed: The seed of the sample.
-        progress: Show a progress bar.
+    Larger data is sampled at random, and loaders are truncated.
     """
     first = start.first
     room = max(1, memory * first.rows // max(1, sum(one.nbytes for one in _tensors(first))))
