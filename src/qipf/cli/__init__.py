@@ -1,4 +1,4 @@
-"""The command line: one module per command, imported when the command is called."""
+"""The command line, with one module per command, which is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from qipf._common.printing import one_line
 from qipf.cli.arguments import QUIET, rendered
 
 COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "inspect", "paper", "report", "score", "watch")
-"""Commands; each is a function in the module of the same name."""
+"""Commands; each is a function in a module of the same name."""
 RESEARCH = ("gallery", "train")
-"""Commands of `qipf research`; each is a function in the module of the same name."""
+"""Commands of `qipf research`; each is a function in a module of the same name."""
 EXIT_CODES = (
     "All commands accept --quiet (hide progress bars and summaries) and --debug (show the traceback of an error). Exit "
     "codes: 0 success; 1 failure, such as a missing or damaged file, unsuitable data, or a failed cell of a benchmark; "
@@ -51,7 +51,7 @@ def build(listing: bool = False) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line. Print errors as one line on standard error, or with their traceback under --debug."""
+    """Run the command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, words = "--debug" in given, [word for word in given if word not in ("--debug", "--quiet")]
     token = QUIET.set("--quiet" in given)
@@ -142,11 +142,7 @@ class Stopped:
 
 @contextmanager
 def session(debug: bool = False) -> Iterator[Stopped]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, and print warnings and logged errors as one line each.
-
-    Args:
-        debug: Keep tracebacks, warnings and logs unchanged.
-    """
+    """Handle SIGTERM and SIGHUP like Ctrl-C and, unless `debug`, print warnings and logged errors as one line each."""
     stopped = Stopped()
     kept = {}
     if threading.current_thread() is threading.main_thread():

@@ -39,13 +39,13 @@ FLAGS = {
 }
 """The flag of each parameter named in library errors."""
 FILES = {"", "data", "labels", "targets", "logits", "inputs", "model", "weights", "table"}
-"""Parameters whose values come from files; the exit code is 1 instead of 2."""
+"""Parameters whose values come from files; for these, the exit code is 1 instead of 2."""
 LONGEST_NUMBER = 300
-"""Maximum number of digits of an integer in --option."""
+"""The maximum number of digits of an integer in --option."""
 
 
 def rendered(problem: Problem, **flags: str) -> UserError:
-    """Convert a problem to a command-line error with the name of its flag and its exit code."""
+    """Convert a problem to a command-line error with the name of its flag."""
     flag = {**FLAGS, **flags}.get(problem.argument, problem.argument)
     kind = InputError if problem.argument in FILES or flag.startswith("DATA") else UserError
     return kind(f"{flag}: {problem.message}" if flag else problem.message)
@@ -53,7 +53,7 @@ def rendered(problem: Problem, **flags: str) -> UserError:
 
 @contextmanager
 def naming(**flags: str) -> Iterator[None]:
-    """Override the flag names of `FLAGS` in problems, for example `data` with --calibrate."""
+    """Override flag names in problems, for example `data` with --calibrate."""
     try:
         yield
     except Problem as problem:
@@ -63,13 +63,7 @@ def naming(**flags: str) -> Iterator[None]:
 
 
 def check_output(path: Path | None, *inputs: Path | str | None, endings: Collection[str] = ()) -> None:
-    """Raise UserError if an output has an unknown type, would be in a missing folder, or would overwrite an input.
-
-    Args:
-        path: The value of --output.
-        inputs: Files that the command reads.
-        endings: The allowed file extensions.
-    """
+    """Raise UserError if --output has the wrong file extension, is in a missing folder, or would overwrite an input."""
     if path is None:
         return
     if endings and path.suffix not in endings:
@@ -89,11 +83,7 @@ def check_at_least(option: str, value: int | None, least: int) -> None:
 
 
 def usable_device(name: str) -> str:
-    """Return `name` if torch can use that device.
-
-    Raises:
-        UserError: The device is not available, for instance because there is no GPU.
-    """
+    """Return `name`; raise UserError if torch cannot use this device."""
     torch = require("torch", extra="torch")
     try:
         torch.empty(0, device=name)
@@ -122,7 +112,7 @@ def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
 
 
 def check_settings(flag: str, name: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise UserError if any of the given settings is not a known setting of `name`, such as a scorer."""
+    """Raise UserError if any given setting is not a setting of the scorer or task `name`."""
     if unknown := sorted(set(given) - set(known)):
         raise UserError(f"{flag}: {name} has no setting {', '.join(unknown)}; available: {', '.join(known) or 'none'}")
 

@@ -30,11 +30,10 @@ def bench(
     times: Annotated[bool, Parameter(negative="--no-times")] = True,
     verify: bool = False,
 ) -> int:
-    """Measure how well uncertainties detect the errors of a model under distribution shift.
+    """Measure how well scores detect the errors of a model under distribution shift.
 
-    PLAN is the name of a shipped plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-    Finished cells are stored in a folder, the store. Run the same command again to resume an interrupted benchmark.
-    Only one process can write to a store at a time. A plan with your own model executes the code of the model.
+    Finished cells are stored in the output folder. Run the same command again to resume an interrupted benchmark. Only
+    one process at a time can write to a folder. A plan with your own model executes the code of that model.
 
     For example:
 
@@ -46,15 +45,14 @@ def bench(
     ```
 
     Args:
-        plan: The name of a shipped plan, or a TOML file.
+        plan: A built-in plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
         output: The folder for the results; bench-NAME by default.
-        engine: auto, local (processes), serial, or the address of a Dask scheduler (with the store on a shared file
-            system).
+        engine: auto, local (processes), serial, or the address of a Dask scheduler that can access the output folder.
         data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
-        workers: The number of local processes; by default one per core.
-        device: cpu or cuda; by default cuda if available.
-        times: Measure the time per sample; --no-times leaves this to a later run on an idle machine.
-        verify: Only verify the checksums of the files in the store, and list damaged and missing files.
+        workers: The number of local processes; by default, one per core.
+        device: cpu or cuda; by default, cuda if available.
+        times: Measure the time per sample; --no-times leaves this to a later run.
+        verify: Only verify the results, and list damaged and missing files.
     """
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))

@@ -66,17 +66,14 @@ def compare(
     output: OptionalOutput = None,
     options: ModelOptions = ModelOptions(),  # noqa: B008
 ) -> None:
-    """Compare scores of a model on labelled data, and recommend one.
+    """Compare scores of a model on labelled data, and recommend a score.
 
-    The scores are measured on DATA, which must be new to the model, because a model makes too few errors on its
-    training data. Scorers are fitted to the file given with --fit, preferably the training data, or to a random half of
-    DATA.
-    Scores can also be measured on shifted data: your own files, or DATA under built-in shifts. MODEL and the code it
-    names are executed.
+    DATA must be new to the model, because a model makes too few errors on its training data. The code of MODEL is
+    executed.
 
-    The recommendation is based on one test at the 5 % level: `default` against the softmax response. All other
-    scores share a correction, because the best of many scores looks better than it is. For tokens and pixels, 10,000
-    predictions are drawn at random. For a regression, intervals of several scales are compared instead of scores.
+    For the recommendation, the scorer `default` is tested against the softmax response at the 5 % level. All other
+    scores share a correction for multiple testing. For tokens and pixels, 10,000 predictions are drawn at random. For a
+    regression, intervals of several scales are compared instead of scores.
 
     For example:
 
@@ -90,18 +87,18 @@ def compare(
 
     Args:
         model: The model, as for `qipf fit`.
-        data: Data with labels, as for `qipf fit`; or an .npz file with logits, labels and optionally features.
-        fit: Labelled data to fit the scorers to; by default half of DATA.
+        data: Labelled data, as for `qipf fit`, or an .npz file with logits, labels and, optionally, features.
+        fit: Labelled data to fit the scorers to, preferably the training data; by default, a random half of DATA.
         scorers: Names of scorers, separated by commas, or all. By default: default, softmax-response, entropy, energy,
             knn and weight-qipf; for a regression: neighbours, head and qipf.
-        shifted: Labelled shifted data as NAME=FILE; may be repeated.
-        shift: A built-in shift as NAME or NAME:INTENSITY; may be repeated. Images: rotation, brightness, jpeg, fog,
-            ...; tables: missing-values, swapped-values, column-drift; token ids: typos, word-drops. The intensity is a
-            severity from 1 to 5; for the shifts of the paper, see docs/reference/data.md.
-        coverage: For a regression, the nominal coverage of the intervals; 0.9 by default.
+        shifted: Labelled shifted data for a further comparison, as NAME=FILE; may be repeated.
+        shift: A built-in shift of DATA for a further comparison, as NAME or NAME:INTENSITY; may be repeated. Images:
+            rotation, brightness, jpeg, fog, ...; tables: missing-values, swapped-values, column-drift; token ids:
+            typos, word-drops. INTENSITY is from 1 to 5; for the shifts of the paper, see docs/reference/data.md.
+        coverage: The nominal coverage of the intervals of a regression; 0.9 by default.
         task: The kind of prediction, as for `qipf fit`.
-        features: The module whose output is read by scorers, as for `qipf fit`.
-        output: Also write the tables and curves to a page (.html), or the table alone (.csv, .json).
+        features: The module that the scorers read, as for `qipf fit`.
+        output: Also write the tables and curves to a page (.html), or only the table (.csv, .json).
         options: The options shared by all commands that run a model.
     """
     if coverage is not None and not 0 < coverage < 1:
@@ -195,7 +192,7 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
 
 
 class _Scores:
-    """Fit scores to the first part of DATA, and evaluate them on the last part and on shifted sets.
+    """Fit scores to the first part of DATA, and evaluate them on the last part and on shifted data.
 
     Errors about DATA start with `where`.
     """
@@ -232,10 +229,10 @@ class _Scores:
                 one = self.fit(name)
                 seconds = time.perf_counter() - started
                 outputs = self._for(one, self.parts[-1], self.live, self.where)
-                self.apply(one, outputs)  # transfers tables to the device and warms up
+                self.apply(one, outputs)  # warms up, and transfers tables to the device
                 started = time.perf_counter()
                 found[name] = self.apply(one, outputs)
-            except Unsupported:  # applies to every scale
+            except Unsupported:  # this problem affects every scale
                 raise
             except (ValueError, TypeError, RuntimeError, ImportError) as error:
                 failed[name] = error.message if isinstance(error, Problem) else first_line(error)
@@ -285,14 +282,14 @@ class _Scores:
 
 
 class _Scales(_Scores):
-    """Fit scales to the first part of the data and intervals to the second, and evaluate them on the last part."""
+    """Fit scales to the first part of DATA and intervals to the second part, and evaluate them on the last part."""
 
     def __init__(self, work: Work, parts: list[Data], where: str, coverage: float) -> None:
         super().__init__(work, parts, where)
         self.coverage = coverage
 
     def fit(self, name: str) -> tuple[Scorer | None, Intervals]:
-        """Return a scale (None for one width) and its intervals."""
+        """Return a scale (None for a constant width) and its intervals."""
         intervals = Intervals(self.coverage)
         if name != compared.ONE_WIDTH:
             scorer = ResidualScale(name).fit(self.work.net, self.reference)  # pyright: ignore[reportArgumentType]
@@ -301,7 +298,7 @@ class _Scales(_Scores):
         return None, intervals.fit(predictions, np.ones(predictions.shape), targets.reshape(predictions.shape))
 
     def apply(self, one: Any, outputs: Outputs) -> Any:
-        """Return the ends of the intervals and one uncertainty per input."""
+        """Return the ends of the intervals, and one uncertainty per input."""
         scorer, intervals = one
         if scorer is None:
             return intervals.of(outputs.logits, np.ones(outputs.logits.shape)), np.zeros(len(outputs))
@@ -334,7 +331,7 @@ def _about(work: Work, outputs: Outputs) -> str:
 
 
 def _draw(sets: dict[str, tuple[Data, Outputs, Any]], work: Work, scorer: Scorer) -> dict[str, list[Overlay]]:
-    """Return overlays of some images of the first sets, with a common scale; empty without Pillow."""
+    """Return overlays of some images of the first sets, with a common scale, or none if Pillow is not installed."""
     from qipf._common.optional import require
     from qipf.pages.overlays import choose_images, colour_scale, draw_overlays
 

@@ -1,4 +1,4 @@
-"""`qipf demo`: a complete report on bundled data."""
+"""`qipf demo`: write a complete report on bundled data."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from qipf.cli.options import Output
 
 
 def demo(*, output: Output = Path("out/demo")) -> int:
-    """Train a small network on bundled digits, shift its test images, and compare how well scores detect its errors.
+    """Train a small network on bundled digits, and compare how well scores detect its errors on shifted images.
 
-    Runs the plan `demo` with every method, writes report.html to the output folder, and prints a summary
-    and the ranking of the scores. Run the same command again to resume an interrupted run.
+    Write report.html to the output folder, and print a summary and the ranking of the scores. Run the same command
+    again to resume an interrupted run.
 
     Args:
         output: The folder for the results and the report.
@@ -23,7 +23,7 @@ def demo(*, output: Output = Path("out/demo")) -> int:
 
 
 def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
-    """Run a shipped plan, write its report into the same folder, and print the result."""
+    """Run a built-in plan, write its report, and print the result."""
     from rich.console import Console
 
     from qipf.study.plan import plan as plans

@@ -53,9 +53,9 @@ def evaluate(
 ) -> None:
     """Measure how well scores detect wrong predictions.
 
-    The table has one row per prediction, with one or more scores (higher is less certain) and either a column `correct`
-    (0 or 1) or the columns `label` and `predicted`. ECE and Brier score require the error probability of a score NAME
-    in the column NAME_probability, or in `probability` if there is only one score.
+    FILE has one row per prediction, with scores (higher is less certain) and either a column `correct` (0 or 1) or the
+    columns `label` and `predicted`. For ECE and Brier score, add the error probabilities of a score NAME in a column
+    NAME_probability, or `probability` if there is only one score.
 
     For example:
 
@@ -67,12 +67,12 @@ def evaluate(
 
     Args:
         file: A table: .csv with a header line, .parquet, or .npz with arrays of shape (N,).
-        score: A column to evaluate; may be repeated. By default, every numeric column is evaluated.
+        score: A column to evaluate; may be repeated. By default, all numeric columns.
         correct: A column of 0 and 1, or LABEL=PREDICTED for the columns of true and predicted classes.
         bootstrap: The number of resamples for the 95 % intervals; by default 1000, or 0 above 100,000 rows.
-        all: Print all metrics instead of the six most important ones.
+        all: Print all metrics instead of the six main metrics.
         paper: Also print the metrics as computed in the paper.
-        output: Also write all metrics to a .json or .csv file.
+        output: Also write all metrics to a file (.json, .csv).
     """
     check_output(output, file, endings=WRITERS)
     if bootstrap is not None and bootstrap < 0:
@@ -152,7 +152,7 @@ def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[
 
 
 def _not_numbers(values: np.ndarray) -> np.ndarray:
-    """Return True for every value that is not a number."""
+    """Return a mask of the values that are not numbers."""
     if values.dtype.kind in "buif":
         return np.zeros(values.shape, dtype=bool)
 

@@ -53,7 +53,7 @@ def fit(
 ) -> None:
     """Fit a scorer to a trained model and write it to one file.
 
-    MODEL and the code it names are executed. DATA is only read, and pickled objects are rejected.
+    The code of MODEL is executed. DATA is only read, and pickled objects are rejected.
 
     For example:
 
@@ -67,32 +67,32 @@ def fit(
     ```
 
     Args:
-        model: A .pt2 exported program, or a module:callable that returns a torch module, an estimator or a function
-            (all execute code); an .onnx file for ONNX Runtime, as FILE.onnx:OUTPUT if the model has several outputs; or
-            a weights file (.safetensors, .h5), which is only read, if DATA contains logits.
-        data: Reference data; for the recommended scorer, the training data. Either an .npz file with inputs (or x, X,
-            images, data) and labels (or y, Y, targets, target, label), or with logits; an .npy file of inputs; or a
-            folder of images with one subfolder per class. A model with several inputs needs arrays with the names of
-            the inputs, such as input_ids and attention_mask. Labels are integers (N,) for classes, (N, T) for tokens
-            and (N, H, W) for pixels, 0 or 1 (N, L) for several labels, and floating-point (N,) or (N, k) for a
-            regression. For all tasks but classes, use data that the model was not trained on. Bytes are scaled to
-            [0, 1] unless they are token ids.
+        model: An exported program (.pt2); an ONNX file (.onnx, or FILE.onnx:OUTPUT if the model has several outputs); a
+            module:callable that returns a torch module, an estimator or a function; or, if DATA contains logits, a
+            weights file (.safetensors, .h5), which is only read.
+        data: Reference data. For the recommended scorer and classes, use the training data; for other tasks, use data
+            that the model was not trained on. Provide an .npz file with inputs (or x) and labels (or y), or with
+            logits; an .npy file of inputs; or a folder of images with one subfolder per class. For a model with several
+            inputs, give each array the name of an input, such as input_ids. Labels are integers (N,) for classes,
+            (N, T) for tokens and (N, H, W) for pixels, 0 or 1 (N, L) for several labels, and floating-point numbers
+            (N,) or (N, k) for a regression. Bytes are scaled to [0, 1] unless they are token ids.
         output: The file to write.
         scorer: The name of the scorer: default (recommended; needs labels), weight-qipf (the method of the paper),
             entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; for a regression,
-            residual-scale, which is the default.
+            residual-scale.
         option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
-        calibrate: Labelled data not used for fitting, from which error probabilities for `qipf score` and the reference
-            of `qipf watch` are learned; for a regression, intervals are learned instead.
-        promise: A guarantee, learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
-            predictions are wrong) or "accept>=0.9"; for a regression, "inside>=0.9" (each target is in its interval
-            with probability 0.9; the default) or "all inside>=0.9" (joint coverage of all targets of an example).
+        calibrate: Labelled data, not used for fitting, from which error probabilities and the reference of `qipf watch`
+            are learned; for a regression, intervals are learned.
+        promise: A guarantee learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
+            predictions are wrong) or "accept>=0.9" (at least 90 % are accepted). For a regression, "inside>=0.9" (each
+            target is in its interval with probability 0.9; the default) or "all inside>=0.9" (all targets of an example
+            are in their intervals with probability 0.9).
         confidence: The probability with which a promise about errors holds; 0.95 by default.
         task: The kind of prediction: classes, labels, tokens, pixels or numbers; inferred from the data by default.
-            Options are appended as NAME:OPTION=VALUE, such as pixels:tile=512, or tokens:shift=false if each label
-            belongs to the token at the same position instead of the next token.
-        features: The module whose output the scorer reads, or the tensor of an .onnx file. By default, the recommended
-            scorer selects its features, and other scorers read the input of the last linear layer.
+            Options are appended as NAME:OPTION=VALUE, such as pixels:tile=512, or tokens:shift=false if a label belongs
+            to the token at the same position.
+        features: The module or ONNX tensor that the scorer reads. By default, the recommended scorer selects its
+            features, and other scorers read the input of the last linear layer.
         options: The options shared by all commands that run a model.
     """
     read = (split_model(model)[0], data, options.weights, options.labels, calibrate)

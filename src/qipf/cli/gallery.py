@@ -12,9 +12,9 @@ from qipf.cli.options import Output
 
 
 def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
-    """Draw the figures of the gallery for light and dark pages, each with its data as CSV and a caption.
+    """Draw figures for light and dark pages, each with a caption and its data as CSV.
 
-    NAMES are sine or corruptions; by default both. Each figure gets its own folder below the output folder.
+    Each figure is written to its own folder below the output folder.
 
     For example:
 
@@ -25,9 +25,9 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     ```
 
     Args:
-        names: The figures to draw; all by default.
-        output: The folder to write to; it is created if it does not exist.
-        dataset: The dataset for corruptions; its files are in the folder QIPF_DATA.
+        names: The figures to draw: sine, corruptions; all by default.
+        output: The folder to write to, which is created if necessary.
+        dataset: The dataset for the figure corruptions, with its files in the folder QIPF_DATA.
     """
     require("matplotlib", extra="bench")
     from qipf.study import datasets

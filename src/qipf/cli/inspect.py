@@ -18,10 +18,9 @@ WIDTH = 64
 
 
 def inspect(file: str, /, *, json: bool = False) -> None:
-    """Show the contents of a fitted scorer's file, with a plot of the field; the checksum is verified first.
+    """Show the contents of a fitted scorer's file, or the tensors of an ONNX model.
 
-    Nothing in the file is executed. For an ONNX model, show the inputs, the outputs and the tensors that --features
-    accepts; ONNX Runtime loads the model and computes the constants of the graph, but does not run the model on data.
+    Nothing in a scorer's file is executed, and its checksum is verified. An ONNX model is loaded but not run on data.
 
     For example:
 
@@ -32,7 +31,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
     ```
 
     Args:
-        file: A file written by `qipf fit`, or an .onnx file, as FILE.onnx:OUTPUT if the model has several outputs.
+        file: A file written by `qipf fit`, or an .onnx file (FILE.onnx:OUTPUT if the model has several outputs).
         json: Print the header and the shapes of the tensors as JSON.
     """
     from qipf.scores.saving import load, read
@@ -107,7 +106,7 @@ def _onnx(file: str, as_json: bool, output: str | None) -> None:
 
 
 def plot(y: np.ndarray, curves: dict[str, np.ndarray], height: int = 6) -> str:
-    """Draw curves over y as text, each on its own scale, with its maximum and minimum on the left."""
+    """Draw curves over y as text, each on its own scale."""
     lines = []
     for name, values in curves.items():
         low, high = float(np.min(values)), float(np.max(values))

@@ -19,10 +19,10 @@ class ModelOptions:
 
     Args:
         weights: A .safetensors checkpoint for module:callable.
-        labels: An .npy file with one label per example, if DATA has none.
-        labels_from: The label of the first class, for example 1 if labels are counted from 1.
+        labels: An .npy file with one label per example, if DATA has no labels.
+        labels_from: The label of the first class, for example 1.
         device: The device to run the model on, for example cuda.
-        batch_size: Examples per forward pass.
+        batch_size: The number of examples per forward pass.
     """
 
     weights: Path | None = None

@@ -12,11 +12,10 @@ from qipf.cli.options import Output
 
 
 def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
-    """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
+    """Write the report of a benchmark as one HTML file that opens offline.
 
-    A folder with only a table.csv, table.parquet or table.csv.gz (and optionally times.csv, networks.csv, plan.json and
-    environment.json) is enough for the tables and charts that these files support. The page lists missing parts, such
-    as failed cells. Example images need the dataset files in the folder QIPF_DATA.
+    STORE needs to contain only a table.csv, table.parquet or table.csv.gz. The page lists missing parts. Example images
+    require the dataset files in the folder QIPF_DATA.
 
     For example:
 

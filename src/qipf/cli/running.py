@@ -31,7 +31,7 @@ DEFAULT = "default"
 LOOK = 8
 """The number of examples read to infer the task."""
 COPIED = 100
-"""The number of examples compared to detect a copy of DATA; fewer than ten may be equal by chance."""
+"""The number of examples compared to detect a copy of DATA."""
 OPTIONS = ("effort", "size", "seed")
 """Settings of the recommended scorer."""
 
@@ -43,10 +43,7 @@ def split_model(model: str) -> tuple[str, str | None]:
 
 
 def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any:
-    """Return the model on its device, or the path of a weights file.
-
-    If MODEL does not name an output of an ONNX model, the output that `scorer` was fitted to is used.
-    """
+    """Return the model on its device, or the path of a weights file; `scorer` determines the default output."""
     path, output = split_model(model)
     net = load_model(path, options.weights, output)
     noted = scorer.fitted.facts.get(OUTPUT) if scorer is not None and scorer.fitted else None
@@ -62,7 +59,7 @@ def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any
 
 
 def read_task(text: str | None) -> Task | None:
-    """Parse --task: a name, optionally with options such as tokens:shift=false."""
+    """Parse the value of --task, such as "tokens:shift=false"."""
     if text is None:
         return None
     name, _, options = (part.strip() for part in text.partition(":"))
@@ -76,7 +73,7 @@ def read_task(text: str | None) -> Task | None:
 def open_main(
     path: Path, model: str | None, options: ModelOptions, *, labels: bool = True, several: bool = True
 ) -> Data:
-    """Open DATA with the file of --labels if `labels` is set; `several` allows several labels per example."""
+    """Open DATA, with the file of --labels if `labels` is true; `several` allows several labels per example."""
     check_at_least("--batch-size", options.batch_size, 1)
     runs = model is not None and not model.endswith(WEIGHT_FILES)
     data = open_data(path, options.labels if labels else None, named=runs, several=several)
@@ -95,10 +92,7 @@ def open_main(
 def open_other(
     path: Path, flag: str, model: str, options: ModelOptions, data: Data, data_path: Path | None = None
 ) -> Data:
-    """Open labelled data in the same form as DATA, for --calibrate, --fit or --shifted.
-
-    With `data_path`, the path of DATA, raise if the data is DATA or a copy of DATA.
-    """
+    """Open labelled data in the same form as DATA; with `data_path`, raise InputError if it is a copy of DATA."""
     with naming(data=flag, labels=flag):
         found = open_main(path, model, options, labels=False)
     if data.classes and found.classes and data.classes != found.classes:
@@ -117,7 +111,7 @@ def open_other(
 def _is_copy(one: Data, other: Data) -> bool:
     """Return True if two sets start with the same inputs or logits."""
     count = min(COPIED, len(one), len(other))
-    if count < 10:
+    if count < 10:  # so few may be equal by chance
         return False
     if one.files and other.files:
         return all(a.read_bytes() == b.read_bytes() for a, b in zip(one.files[:10], other.files[:10], strict=True))
@@ -131,10 +125,9 @@ class Work:
     """A model, its task, and the settings for reading its data.
 
     Attributes:
-        net: The result of `load`; None if the data contains logits.
+        net: The result of `load`.
         runner: The runner of the model; None if the data contains logits.
-        task: The kind of prediction.
-        output: The shape of the model's output, or of the logits in the data.
+        output: The shape of the output of the model, or of the logits in the data.
         features: The module that scorers read, if specified.
         batch_size: The maximum number of examples per pass.
     """
@@ -150,7 +143,7 @@ class Work:
     def prepare(
         cls, net: Any, data: Data, task: Any = None, features: str | None = None, batch_size: int = 500
     ) -> tuple[Work, Data]:
-        """Return the work, and the data bound to the inputs of the model; infer `task` if it is None."""
+        """Return the work, and the data bound to the inputs of the model; None infers `task`."""
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
                 raise Problem("data", "there are neither inputs nor logits", hint=f"add {listed('inputs')}, or logits")
@@ -159,7 +152,7 @@ class Work:
             output = data.arrays["logits"].shape
             found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
-                raise Problem("data", f"{found.name} need a model", hint="provide inputs instead of logits")
+                raise Problem("data", f"the task {found.name} needs a model", hint="provide inputs instead of logits")
             _check_first_class(found, data.labels, output)
             return cls(net, None, found, output, None, batch_size), data.bound(())
         if net is None or is_weights(net):
@@ -176,7 +169,7 @@ class Work:
         return cls(net, runner, found, output, features, batch_size), bound
 
     def source(self, data: Data) -> FileSource:
-        """Return data as batches of the default size of the task."""
+        """Return the data in batches."""
         inputs, tokens = self.runner.inputs if self.runner else (), self.task.name == "tokens"
         size = min(self.batch_size, self.task.batch_size) if self.task.whole else self.batch_size
         return FileSource(data, inputs, size, ids=tokens)
@@ -188,7 +181,7 @@ class Work:
     def read(
         self, data: Data, features: str | bool | None = None, layers: Any = (), most: int | None = None, seed: int = 0
     ) -> Outputs:
-        """Return the outputs of the model on the data, or the logits in the data as outputs."""
+        """Return the outputs of the model, or the logits in the data as outputs."""
         if "logits" in data.arrays:
             return self.given(data.arrays, range(len(data)) if data.numbers is None else data.numbers.tolist())
         return collect(
@@ -197,7 +190,7 @@ class Work:
         )  # fmt: skip
 
     def given(self, arrays: dict[str, np.ndarray], numbers: Sequence[int]) -> Outputs:
-        """Return the logits, features and labels of the data as outputs; `numbers` are the rows in the file."""
+        """Return logits, features and labels as outputs; `numbers` are the rows in the file."""
         logits, labels = arrays["logits"], arrays.get("labels")
         if logits.shape[1:] != self.output[1:]:
             raise Problem("logits", f"{logits.shape[1]} columns", expected=f"{self.output[1]} columns, as in DATA")
@@ -250,7 +243,7 @@ def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
 
 
 def identity(scorer: Scorer) -> str:
-    """Return the name of a fitted scorer with a digest of its state, as recorded in tables."""
+    """Return the name and a digest of a fitted scorer, as recorded in tables."""
     fitted = scorer._require_fitted()
     digest = hashlib.sha256(json.dumps([scorer.settings(), dict(fitted.facts)], sort_keys=True, default=str).encode())
     for name, values in sorted(fitted.tensors.items()):
@@ -259,7 +252,7 @@ def identity(scorer: Scorer) -> str:
 
 
 def make_scorer(name: str, settings: dict[str, Any]) -> Scorer | None:
-    """Build a scorer; return None for the recommended scorer, after checking its settings."""
+    """Build a scorer; for the recommended scorer, only check the settings and return None."""
     from qipf.scores import SCORERS
 
     if name != DEFAULT and name not in SCORERS:

@@ -1,4 +1,4 @@
-"""`qipf score`: write the uncertainty of every prediction to a table; for pixels, also to maps or images."""
+"""`qipf score`: write the uncertainty of every prediction to a table or, for pixels, to maps or images."""
 
 from __future__ import annotations
 
@@ -47,16 +47,13 @@ def score(
     views: int | None = None,
     options: ModelOptions = ModelOptions(),  # noqa: B008
 ) -> None:
-    """Score every example with a fitted scorer and write a table; higher uncertainty means less certain.
+    """Write the uncertainty of every prediction to a table; higher values mean less certain predictions.
 
-    The uncertainty of the recommended scorer is the log odds against the prediction: negative means confident. Other
-    columns are row, file (for images), predicted (the class), probability (of an error, if FILE was fitted with
-    --calibrate), accept (with --promise), and label and correct (with labels). A regression has the columns prediction,
-    scale (the expected error), lower, upper and inside instead, or prediction_0, prediction_1, ... for several targets.
-    The column scorer identifies the scorer for `qipf watch`.
-
-    Data and tables may be larger than memory: .npy files, folders and tables are processed batch by batch. The table
-    appears when it is complete.
+    The uncertainty of the recommended scorer is the log odds against the prediction, which are negative for confident
+    predictions. Other columns are row, file (for images), predicted (the class), probability (of an error, if FILE was
+    fitted with --calibrate), accept (with --promise), label and correct (with labels), and scorer. A regression has the
+    columns prediction, scale (the expected error), lower, upper and inside instead, or prediction_0, prediction_1, ...
+    for several targets.
 
     For example:
 
@@ -68,11 +65,12 @@ def score(
 
     Args:
         file: A file written by `qipf fit`.
-        data: Inputs, as for `qipf fit`; or an .npz file with logits, and with features if the scorer needs features.
-        output: The table to write, .csv or .parquet, with one row per prediction, or per image for pixels. For pixels
-            also an .npy file for all maps (N, H, W), or a new folder for PNG files with uncertain pixels in colour.
+        data: Inputs, as for `qipf fit`, or an .npz file with logits and, if the scorer needs them, features.
+        output: The table to write (.csv, .parquet), with one row per prediction, or per image for pixels. For pixels,
+            it may also be an .npy file for all maps (N, H, W), or a new folder for PNG files with uncertain pixels in
+            colour.
         model: The model, as for `qipf fit`, which is executed; not needed if DATA contains logits.
-        modes: Also write the modes, one column per order, if the scorer has them.
+        modes: Also write the modes of the scorer, with one column per order.
         views: The number of views per image to average over, including the image itself; each view needs one pass. By
             default, the number that FILE was fitted with.
         options: The options shared by all commands that run a model.
@@ -106,7 +104,7 @@ def score(
     if not pixels and output.suffix not in TABLES:
         raise UserError(f"--output: expected a file that ends in {' or '.join(TABLES)}, got {output}")
     joint = getattr(scorer.attachments.get("intervals"), "joint", False)
-    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # number of correct or inside, and total number
+    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # the number of correct or inside, and the total
     scored = _counted(_scored(work, scorer, opened), seen, errors=not numbers)
     if pixels and output.suffix not in TABLES:
         _write_maps(scored, len(opened), output) if output.suffix == ".npy" else _write_overlays(scored, opened, output)
@@ -140,7 +138,7 @@ def score(
 
 
 def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iterator[Scored]:
-    """Yield scores; if `errors` is set, add the numbers of correct and labelled predictions to `seen`."""
+    """Yield scores; if `errors` is true, add the numbers of correct and labelled predictions to `seen`."""
     for one in scored:
         if errors and one.labels is not None:
             known = to_numpy(one.counted)

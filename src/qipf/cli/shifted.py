@@ -1,4 +1,4 @@
-"""Shifted data for `qipf compare`: files of the user and built-in shifts of DATA."""
+"""Shifted data for `qipf compare`: files from the user, and DATA under built-in shifts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qipf.data.reading import INPUT, Data, FileSource
 
 
 def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data) -> dict[str, Data]:
-    """Open the data of every --shifted NAME=FILE, which must have the same form as DATA."""
+    """Open the data of every --shifted NAME=FILE; raise unless it has the same form as DATA."""
     found: dict[str, Data] = {}
     for text in given:
         name, equals, path = text.partition("=")
@@ -37,7 +37,7 @@ def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data
 
 
 def _check_range(shifted: Data, data: Data, path: str) -> None:
-    """Raise InputError if only one set has bytes, which are scaled to [0, 1], and the other has a different range."""
+    """Raise InputError if one set has bytes, which are scaled to [0, 1], and the other set has a different range."""
     both = [one.arrays.get("inputs") for one in (data, shifted)]
     as_bytes = [inputs is None or inputs.dtype == np.uint8 for inputs in both]  # image files have no array
     if as_bytes[0] == as_bytes[1]:
@@ -74,7 +74,7 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
 
 
 def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -> Data:
-    """Shift the inputs of the data; if words are dropped, token labels and masks are moved accordingly."""
+    """Shift the inputs; if words are dropped, also move token labels and masks."""
     torch = require("torch", extra="torch")
     from qipf.study import shifts
 

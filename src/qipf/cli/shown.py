@@ -33,7 +33,7 @@ MEASURES = {
 
 
 def show_table(head: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print a table; omit intervals if the terminal is too narrow. The width of files and pipes is unlimited."""
+    """Print a table, without intervals if the terminal is too narrow."""
     console = require("rich.console", extra="torch").Console(markup=False)  # a shifted set may be named [red]
     measure = require("rich.measure", extra="torch").Measurement.get
     wide, every = console.options.update(width=10_000), [[printable(cell) for cell in row] for row in rows]
@@ -68,13 +68,13 @@ def told_threshold(decision: Decision) -> str:
 
 
 def say_share(how: str, right: int, count: int, what: str) -> None:
-    """Print the accuracy, or the fraction of targets inside their intervals, unless `count` is zero."""
+    """Print the percentage of `right` in `count`, unless `count` is zero."""
     if count:
         print(f"{how}: {100 * right / count:.1f} % of {count} {what}", file=sys.stderr)
 
 
 def warn_of_random(spec: str, net: Any) -> None:
-    """Print a warning if a model loaded without --weights has random weights."""
+    """Print a warning if the model has random weights."""
     if net is not None and is_random(spec, net):
         print(f"warning: {spec} returns an untrained network with random weights; add --weights FILE", file=sys.stderr)
 

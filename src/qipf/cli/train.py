@@ -1,4 +1,4 @@
-"""`qipf research train`: train one of the networks of the comparison."""
+"""`qipf research train`: train one of the networks of the research."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(
     device: str | None = None,
     checkpoint: Path | None = None,
 ) -> None:
-    """Train a network of the comparison with its recipe, and print its test performance.
+    """Train one of the networks of the research, and print its performance.
 
     For example:
 
@@ -41,13 +41,13 @@ def train(
 
     Args:
         dataset: digits, mnist, kmnist, fashion-mnist, cifar10, two-moons or regression.
-        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default the network of the dataset.
+        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default, chosen by the dataset.
         data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
-        output: The file to write (safetensors); NET-DATASET.safetensors by default.
-        epochs: The number of epochs; by default as in the recipe.
+        output: The file to write; NET-DATASET.safetensors by default.
+        epochs: The number of epochs; by default, as in the research.
         seed: The seed of the initial weights, the order of the data, augmentation and dropout.
-        device: cpu, cuda or cuda:N; by default a GPU if available.
-        checkpoint: A file for the state after every epoch, from which an interrupted run resumes.
+        device: cpu, cuda or cuda:N; by default, a GPU if available.
+        checkpoint: A file from which an interrupted run resumes; it is written after every epoch.
     """
     from qipf import training
     from qipf.study import datasets, nets

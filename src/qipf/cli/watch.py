@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 ALARM = 3
 """The exit code of --once if an alarm is raised."""
 LATEST = 2**33
-"""The largest valid time, in seconds since 1970 (year 2242)."""
+"""The upper limit of valid times, in seconds since 1970 (in the year 2242)."""
 IMAGES = 12
-"""The number of least certain inputs on the page."""
+"""The number of the least certain inputs shown on the page."""
 PAGES, METRICS = (".html",), (".prom", ".txt")
 """File extensions of --output."""
 
@@ -49,15 +49,13 @@ def watch(
     every: float = 2.0,
     once: bool = False,
 ) -> int:
-    """Monitor growing tables of scores: estimated accuracy, acceptance rate, and an alarm when the scores change.
+    """Monitor growing tables of scores: estimate the accuracy, and raise an alarm when the scores change.
 
     PATH contains the output of `qipf score` with the scorer of --reference, or other tables with a column `uncertainty`
-    and optionally `predicted`, `time`, `file`, and `label` or `correct` if known. Rows can be appended to CSV files,
-    and Parquet files can be added to a folder. All tables are read again after a restart, so stopping this command
-    loses no data.
+    and, optionally, `predicted`, `time`, `file`, and `label` or `correct`. Rows may be appended to CSV files, and
+    Parquet files may be added to a folder. All tables are read again after a restart.
 
-    An alarm includes the direction of the change and a recommended action. The page shows the least certain images
-    that are named in the column `file` and lie below the current folder.
+    The page shows the least certain images if the column `file` names images below the current folder.
 
     For example:
 
@@ -68,13 +66,12 @@ def watch(
     ```
 
     Args:
-        path: A .csv or .parquet file, or a folder of them.
-        reference: A file written by `qipf fit --calibrate`, which contains the reference.
+        path: A .csv or .parquet file, or a folder of such files.
+        reference: A file written by `qipf fit --calibrate`.
         output: A page (.html) or Prometheus metrics (.prom, .txt) to write after every change; may be repeated.
-        port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, only on this machine; 0 selects a
-            free port.
-        every: Seconds between updates.
-        once: Read once, show the result and exit; the exit code is 3 if an alarm is raised.
+        port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics; 0 selects a free port.
+        every: The number of seconds between updates.
+        once: Read the tables once and exit; the exit code is 3 if an alarm is raised.
     """
     from qipf.decisions.monitor import Monitor
     from qipf.scores.saving import load
@@ -112,7 +109,7 @@ def watch(
 
 
 class _Watched:
-    """A monitor, the tables it reads, and its rendered status; other threads read only the strings."""
+    """A monitor, its tables, and its rendered status, which is the only part that other threads read."""
 
     def __init__(self, monitor: Monitor, scorer: str, tail: Tail, title: str, refresh: int) -> None:
         self.monitor, self.scorer, self.tail, self.title, self.refresh = monitor, scorer, tail, title, refresh
@@ -186,7 +183,7 @@ def _picture(file: Path, folder: Path) -> str:
         if file.suffix.lower() not in FORMATS or not file.resolve().is_relative_to(folder):
             return ""
         (pixels,) = read_images((file,), "RGB")
-    except (Problem, OSError, ValueError, RuntimeError):  # a name from a table may be too long or invalid
+    except (Problem, OSError, ValueError, RuntimeError):  # a file name in a table may be too long or invalid
         return ""
     return embedded(pixels.transpose(1, 2, 0), 72)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class PreciseBuffers(nn.Module):
-    """Keep the types of buffers if the model is cast to half precision, and load buffers of any size."""
+    """A module whose buffers keep their types under `half()`, and accept any size from a state dict."""
 
     def _follow(self, device: torch.device) -> None:
         """Move to the device of the logits, in case only the model was moved; several threads may do this at once."""

@@ -14,7 +14,7 @@ from qipf.scores.base import Scorer
 
 
 class Guarded(NamedTuple):
-    """The result of a wrapped model whose scorer has a probability of error or a decision; a missing one is None."""
+    """The result of a wrapped model whose scorer has a probability of error or a decision; missing values are None."""
 
     output: Any
     uncertainty: Tensor
@@ -33,7 +33,7 @@ class Improved(NamedTuple):
 
 
 class Judge(PreciseBuffers):
-    """Compute the probability of error and the decision from the uncertainty, with fitted values as buffers."""
+    """Compute the probability of error and the decision from the uncertainty."""
 
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Judge(PreciseBuffers):
         return bool(self.method) or self.decides
 
     def forward(self, uncertainty: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the probability of error (N,) and whether each prediction is accepted (N,); NaN is never accepted."""
+        """Return the probability of error (N,) and the decision (N,) to accept each prediction; NaN is rejected."""
         if not torch.compiler.is_compiling():
             self._follow(uncertainty.device)
         tables: dict[str, Any] = self._buffers

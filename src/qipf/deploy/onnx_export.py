@@ -19,18 +19,16 @@ from qipf.deploy.wrapper import Wrapped
 def export_onnx(
     wrapped: Wrapped, path: str | os.PathLike[str], example: Tensor | tuple[Tensor, ...], *, opset: int = 18
 ) -> None:
-    """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
+    """Write `wrap(model, scorer)` as an ONNX file that runs without torch and qipf.
 
-    The batch may have any size. The outputs are `logits` and `uncertainty` (N,), followed by those that apply:
-    `probability` (of error), `accept` and `modes` (N, K) if the scorer has them, and `posterior` (N, C) if `wrap` was
-    called with `posterior=True`. The model is exported in evaluation mode, and its own mode is restored. With
-    `wrap(..., views=2)`, the graph computes both views.
+    The batch size is dynamic. The outputs are `logits` and `uncertainty` (N,), followed by `probability` (of error),
+    `accept` and `modes` (N, K) if the scorer has them, and `posterior` (N, C) after `wrap(..., posterior=True)`. The
+    model is exported in evaluation mode.
 
     Args:
-        wrapped: A module returned by `qipf.wrap`.
+        wrapped: The result of `qipf.wrap`.
         path: The file to write.
-        example: An example input, or a tuple of all inputs of the model, with two or more rows; only shapes and types
-            matter.
+        example: An input of the model, or a tuple of all inputs, with two or more rows; only shapes and types matter.
         opset: The version of the ONNX operator set.
 
     Raises:
@@ -74,7 +72,7 @@ def export_onnx(
 
 
 class _Judged(nn.Module):
-    """Return all outputs of the wrapped model and its scorer, in the order of `names`."""
+    """A module that returns all outputs of the wrapped model and its scorer, in the order of `names`."""
 
     def __init__(self, wrapped: Wrapped) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Combine a model and a scorer in one torch module: inputs -> (output, uncertainty)."""
+"""Combine a model and a scorer in one torch module, which returns (output, uncertainty)."""
 
 from __future__ import annotations
 
@@ -38,23 +38,20 @@ def wrap(
 ) -> Wrapped:
     """Combine a model and a scorer in a module that returns (output, uncertainty) for every input.
 
-    If the scorer has a probability of error or a decision, the module returns a named tuple that includes them. It can
-    be moved, saved (`state_dict`), compiled and exported, and several threads may share it. It does not change the mode
-    of the model, so call `.eval()` for predictions. If the model is moved to another device, the scorer follows it.
+    If the scorer has a probability of error or a decision, the module returns a named tuple that includes them. The
+    module can be moved, saved, compiled and exported, and several threads may share it. Call `.eval()` for predictions.
 
-    A scorer that reads more than the logits adds forward hooks to the model. They do nothing when the model is called
-    directly, and are removed when the wrapped module is deleted.
+    A scorer that reads more than the logits adds forward hooks to the model, which are removed when the wrapped module
+    is deleted.
 
     Args:
-        model: A trained module. The module inside `torch.compile` or `DataParallel` is used; compile the wrapped module
-            instead.
+        model: A trained module. Compile the wrapped module instead of the model.
         scorer: A fitted scorer. Fitting it again does not change the wrapped module.
-        features: The module whose output the scorer reads as features, as passed to `qipf.collect`; None for the input
-            of the last linear layer.
-        posterior: Also return the class probabilities (N, C) of a probe or a twin, which are often a better prediction
-            than the output of the model. The output is not changed.
-        views: The number of views of each image to average over, including the image itself, with one pass per view;
-            None for the number in the settings of the scorer.
+        features: The module whose output the scorer reads; None for the input of the last linear layer.
+        posterior: Also return the class probabilities (N, C) of a probe or a twin, which are often better than those of
+            the model.
+        views: The number of views per image to average over, including the image itself; each view needs one pass. None
+            for the number in the settings of the scorer.
 
     Raises:
         RuntimeError: The scorer is not fitted.
@@ -89,7 +86,7 @@ class Wrapped(nn.Module):
     ) -> None:
         super().__init__()
         if posterior and not isinstance(scorer, Mixture):
-            raise TypeError(f"posterior: the scorer {scorer.name} has none; fit one with qipf.default(model, data)")
+            raise TypeError(f"posterior: the scorer {scorer.name} has no posterior; use qipf.default(model, data)")
         self.posterior = posterior
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
@@ -106,7 +103,7 @@ class Wrapped(nn.Module):
         self._unseen = isinstance(scorer, Confidence)  # for other scorers, fitting checked the logits
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
-        """Return the output of the model, unchanged, and the uncertainty (N,), or a `Guarded` or `Improved` tuple."""
+        """Return the output of the model and the uncertainty (N,), or a `Guarded` or `Improved` tuple."""
         output, outputs = self.observe(*args, **kwargs)
         uncertainty, posterior = self.scored(outputs)
         if posterior is not None:
@@ -114,11 +111,11 @@ class Wrapped(nn.Module):
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
     def scored(self, outputs: Outputs) -> tuple[Tensor, Tensor | None]:
-        """Return the uncertainty (N,) and the posterior (N, C), which is None unless requested."""
+        """Return the uncertainty (N,) and, if requested, the posterior (N, C)."""
         return self.scorer.improved(outputs) if self.posterior else (self.scorer(outputs), None)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
-        """Return the output of the model, unchanged, and the layers that the scorer reads in this pass."""
+        """Return the output of the model and the layers that the scorer reads."""
         output, logits, taken = self._pass(args, kwargs)
         if self._unseen and not is_traced(logits) and len(logits) > 1:
             check_logits(logits.detach())
@@ -141,7 +138,7 @@ class Wrapped(nn.Module):
 
 
 class ScorerModule(PreciseBuffers):
-    """A fitted scorer whose tensors are buffers, and whose settings are part of the state dict."""
+    """A fitted scorer whose tensors are buffers."""
 
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
@@ -159,13 +156,13 @@ class ScorerModule(PreciseBuffers):
         self.scorer._use(Fitted(tensors, dict(facts)))
 
     def forward(self, outputs: Outputs) -> Tensor:
-        """Return the uncertainty (N,); NaN for rows with non-finite logits, because a graph cannot raise an error."""
+        """Return the uncertainty (N,), which is NaN for rows with non-finite logits."""
         mark, known = self._prepared(outputs)
         scores = self.scorer.graph_score(known, self._buffers)
         return scores if mark is None else scores + mark
 
     def improved(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
-        """Return the uncertainty (N,) and the posterior (N, C), computed together; NaN as in `forward`."""
+        """Return the uncertainty (N,) and the posterior (N, C), with NaN as in `forward`."""
         if not isinstance(self.scorer, Mixture):
             raise TypeError(f"{self.scorer.name} has no posterior")
         mark, known = self._prepared(outputs)
@@ -175,7 +172,7 @@ class ScorerModule(PreciseBuffers):
         return (uncertainty, posterior) if mark is None else (uncertainty + mark, posterior + mark[:, None])
 
     def modes(self, outputs: Outputs) -> Tensor:
-        """Return the modes (N, K) of a scorer that has them; NaN as in `forward`."""
+        """Return the modes (N, K), with NaN as in `forward`."""
         from qipf.scores.weight_qipf import WeightQIPF
 
         if not isinstance(self.scorer, WeightQIPF):
@@ -187,7 +184,7 @@ class ScorerModule(PreciseBuffers):
     def _prepared(self, outputs: Outputs) -> tuple[Tensor | None, Outputs]:
         """Return NaN for rows with non-finite logits and 0 for others, and outputs in which all logits are finite.
 
-        On a CPU and outside a graph, where this is cheap to check, return None instead of zeros if all are finite.
+        On the CPU and outside a graph, where the check is cheap, return None instead of zeros if all logits are finite.
         """
         if torch.compiler.is_exporting() and self.scorer.export_problem:
             raise ValueError(f"{self.scorer.name} cannot be exported: {self.scorer.export_problem}")
@@ -201,14 +198,14 @@ class ScorerModule(PreciseBuffers):
         return mark, _outputs(finite, outputs.features, outputs.layers)
 
     def get_extra_state(self) -> Tensor:
-        """Return the settings and the fitted facts as a tensor of bytes, which any state-dict format can store."""
+        """Return the settings and the facts as a tensor of bytes."""
         settings, facts = self.scorer.settings(), dict(self.scorer._require_fitted().facts)
         plain = {key: value for key, value in settings.items() if not callable(value)}
         text = json.dumps({"scorer": self._kind.name, "settings": plain, "facts": facts}, sort_keys=True)
         return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Restore the settings and facts from a state dict whose tensors have already been loaded."""
+        """Restore the settings and facts after the tensors have been loaded."""
         told = json.loads(bytes(state.cpu().numpy()).decode())
         if told["scorer"] != self._kind.name:
             raise ValueError(
@@ -227,7 +224,7 @@ class ScorerModule(PreciseBuffers):
 
 
 def _recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorder:
-    """Return a recorder of the features and layers that a fitted scorer reads; its hooks last as long as it does.
+    """Return an attached recorder of the features and layers that a fitted scorer reads.
 
     It also records the input of a final softmax or sigmoid, unless the scorer was fitted to a regression.
     """
@@ -275,7 +272,7 @@ def _rows(logits: Tensor) -> Tensor:
 
 
 def _outputs(logits: Tensor, features: Tensor | None, layers: Mapping[str, Tensor]) -> Outputs:
-    """Return the `Outputs` of a pass; outside a graph, skip the checks, which take longer than a small model."""
+    """Return the `Outputs` of a pass; outside a graph, skip the checks, which may take longer than the model."""
     if torch.compiler.is_compiling():
         return Outputs(logits=logits, features=features, layers=layers)
     return Outputs.unchecked(logits, features=features, layers=layers)

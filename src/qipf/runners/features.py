@@ -42,8 +42,8 @@ class FeatureSpec:
 
     Attributes:
         source: The name; "" for the input of the layer that computes the logits.
-        form: A form from the table above; "mean" if only a name is given.
-        copy: A `qipf.runners.halves.SecondHalf` whose logits are read, for the form "copy"; otherwise None.
+        form: A form from the table of this module; "mean" if only a name is given.
+        copy: The `qipf.runners.halves.SecondHalf` whose logits are read, for the form "copy".
     """
 
     source: str
@@ -56,7 +56,7 @@ class FeatureSpec:
 
         Args:
             text: A name with an optional form.
-            known: The names in a model, if they may contain an "@", as in ONNX files.
+            known: All names in the model, if names may contain an "@", as in ONNX files.
         """
         if text in known:
             return cls(text)
@@ -112,14 +112,12 @@ HEAD = FeatureSpec("")
 
 
 class Candidate(NamedTuple):
-    """A tensor that a probe may read: the output of a module, or a cut point of a graph.
+    """A tensor that a probe may read.
 
     Attributes:
-        name: The name of the module or tensor.
         shape: The shape for a few rows.
-        layer: "linear", "signal" for (N, channels, length), which looks like tokens, or "" for other layers.
-        head: The reading of the input of the layer that computes the logits, if the tensor is the input or output of
-            that layer; otherwise None.
+        layer: "linear", "signal" for (N, channels, length), or "" for other layers.
+        head: The reading of the input of the layer that computes the logits, if the tensor enters or leaves this layer.
         width: The number of features in that input.
     """
 
@@ -142,11 +140,11 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
 
     | last spatial candidate | reading |
     |---|---|
-    | map (N, channels, height, width) | the map, averaged over a grid of cells, with at most 2,048 features |
-    | tokens of an image | the class token and the mean of the others; both class tokens if the model has two heads |
+    | map (N, channels, height, width) | averages over a grid of cells, with at most 2,048 features |
+    | tokens of an image | the class token, or two if the model has two heads, and the mean of the others |
     | tokens of a text | the input of the layer that computes the logits; the mean if logits are per token |
-    | signal (N, channels, length) | the mean over its length |
-    | none | the output of the first hidden linear layer, or else the input of the layer that computes the logits |
+    | signal (N, channels, length) | the mean over the length |
+    | none | the output of the first hidden linear layer, or the input of the layer that computes the logits |
     """
     heads = [one for one in candidates if one.head is not None]
     spatial = [one for one in candidates if one.spatial]

@@ -16,17 +16,17 @@ from qipf.runners.features import Candidate, FeatureSpec
 from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
 
 INPUTS = "inputs"
-"""The name of the only features."""
+"""The name of the inputs when they are read as features."""
 
 
 class FunctionRunner(Runner):
-    """Run a function that returns logits or probabilities; the logarithms of probabilities are used as logits.
+    """Run a function that returns logits, or probabilities, whose logarithms are used as logits.
 
     Args:
-        function: A function of NumPy arrays, as positional or keyword arguments, that returns one row per input.
+        function: A function of NumPy arrays that returns one row per input.
 
     Attributes:
-        returns_logits: True if the output is known to be logits, so that no check is needed.
+        returns_logits: True if the output is known to be logits, which need no check.
     """
 
     returns_logits = False
@@ -35,7 +35,7 @@ class FunctionRunner(Runner):
         self.model: Any = function
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the inputs as NumPy arrays, by keyword if the data is a dict with several inputs."""
+        """Return the inputs as NumPy arrays, by keyword for a dict with several inputs."""
         del number
         if isinstance(inputs, Mapping) and len(inputs) > 1:
             return (), {str(name): self.as_array(values, str(name)) for name, values in inputs.items()}
@@ -44,7 +44,7 @@ class FunctionRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context in which passes run."""
+        """Return a context manager in which passes run."""
         del show
         for spec in read.values():
             if spec.source not in ("", INPUTS):
@@ -65,18 +65,18 @@ class FunctionRunner(Runner):
         yield run
 
     def output_shape(self, batch: Batch) -> tuple[int, ...]:
-        """Return the shape of the output for the first two rows."""
+        """Return the shape of the output."""
         return self._values(batch.first(2), False).shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the input, if there is only one."""
+        """Return the input if the model has a single input."""
         if len(batch.args) != 1:
             return ()
         shape = tuple(_first(batch.first(2)).shape)
         return (Candidate(INPUTS, shape, "linear" if len(shape) == 2 else ""),)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the input if it is a table, or images for per-pixel logits; otherwise None."""
+        """Return the reading of the input if it is a table, or images for per-pixel logits; otherwise None."""
         if len(batch.args) != 1 or _first(batch).ndim != len(output) or len(output) == 3:
             return None
         return FeatureSpec(INPUTS, "rows" if len(output) == 2 else "whole")

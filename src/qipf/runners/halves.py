@@ -1,4 +1,4 @@
-"""Copy the part of a torch network after one of its modules, to train and run it separately.
+"""Copy the part of a torch network that follows one of its modules, to train and run this part separately.
 
 The copy is the whole network, run a second time from the start. Modules that finish before the split are not run
 again: they return NaN in the shapes recorded in the network's own pass. The module at the split returns its output from
@@ -37,10 +37,10 @@ class Cut:
     """A position at which a network is split.
 
     Attributes:
-        split: The module from whose output the copy starts.
+        split: The module whose output the copy starts from.
         past: The modules that finish before the split, without their submodules.
-        ending: The final softmax or sigmoid, which the copy omits; empty if there is none.
-        share: The fraction of the network's multiplications that the copy repeats.
+        ending: The final softmax or sigmoid, if any, which the copy omits.
+        share: The fraction of the multiplications that the copy repeats.
     """
 
     split: str
@@ -54,18 +54,18 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """A layer that a scorer reads: the logits of a trained copy of the second half of a network."""
+    """The logits of a trained second half, as a layer that a scorer reads."""
 
     cut: Cut
     weights: Mapping[str, np.ndarray]
     digest: str = ""
-    """distinguishes copies of one network"""
+    """A digest that distinguishes copies of the same network."""
 
     def __str__(self) -> str:
         return f"{self.cut}{self.digest}"
 
     def spec(self, runner: Runner) -> FeatureSpec:
-        """Return the specification with which a runner reads this layer."""
+        """Return the specification of this layer for a runner."""
         module = splittable(runner)
         if any(name not in dict(module.named_modules()) for name in (*self.cut.past, self.cut.split)):
             raise _other_network()
@@ -75,9 +75,9 @@ class Copied:
 
 
 def splittable(runner: Runner) -> nn.Module:
-    """Return the torch module of a runner; raise Problem if it cannot be copied."""
+    """Return the torch module of a runner, or raise Problem if the module cannot be copied."""
     if not isinstance(runner, TorchRunner):
-        raise Problem("model", "only torch modules can have a twin, and this model is not a torch module")
+        raise Problem("model", "only a torch module can have a twin")
     module = original(runner.module)
     made = isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
     if made or type(module).__module__.startswith("torch.export"):
@@ -86,7 +86,7 @@ def splittable(runner: Runner) -> nn.Module:
 
 
 class SecondHalf(nn.Module):
-    """A copy of everything after a module of a network, in evaluation mode until `learn` is called."""
+    """A copy of everything that follows a module of a network, in evaluation mode until `learn` is called."""
 
     def __init__(self, model: nn.Module, cut: Cut) -> None:
         super().__init__()
@@ -109,17 +109,17 @@ class SecondHalf(nn.Module):
 
     @property
     def start(self) -> nn.Module:
-        """The module of the network from whose output the copy starts."""
+        """The module of the network whose output the copy starts from."""
         return next(one for one, name in self.watched.items() if name == self._split)
 
     def note(self, state: dict[str, list[Any]], module: nn.Module, _: Any, output: Any) -> None:
-        """Record a call in the network's own pass: the value at the split, but only shapes before it."""
+        """Record the output of a call; before the split, record only its shape."""
         name = self.watched[module]
         kept = tree_map(_value if name == self._split else _shape, output)
         state.setdefault(name, []).append(kept)
 
     def forward(self, state: dict[str, list[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
-        """Return the logits for the inputs of a network pass that recorded `state`."""
+        """Return the logits for the inputs of the pass that recorded `state`."""
         if not torch.compiler.is_compiling():
             self._follow(state)
         self._state.set({name: list(calls) for name, calls in state.items()})
@@ -130,7 +130,7 @@ class SecondHalf(nn.Module):
             self._state.set(None)
 
     def train(self, mode: bool = True) -> SecondHalf:
-        """Set the mode while the copy is being trained; otherwise, leave it in evaluation mode."""
+        """Set the mode if the copy is trainable; otherwise, keep evaluation mode."""
         return super().train(mode and not self._fixed)
 
     def learn(self, learning: bool) -> None:
@@ -142,7 +142,7 @@ class SecondHalf(nn.Module):
         self.train(learning)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Return parameters and buffers by name; half precision is cast to single."""
+        """Return the parameters and buffers by name, and cast half precision to single precision."""
         found = {name: one.detach().cpu() for name, one in self.network.state_dict().items()}
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
@@ -172,11 +172,11 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class _Stub(nn.Module):
-    """Stand-in for a module that is not run again; its attributes remain accessible."""
+    """A stand-in for a module that is not run again; the attributes of the module remain accessible."""
 
     def __init__(self, module: nn.Module, name: str, state: PerPass) -> None:
         super().__init__()
-        self._module, self._called, self._state = [module], name, state  # in a list: not registered as a submodule
+        self._module, self._called, self._state = [module], name, state  # a list prevents registration
 
     def forward(self, *_: Any, **__: Any) -> Any:
         return tree_map(_value, self._state.get()[self._called].pop(0))
@@ -199,13 +199,9 @@ def _value(value: Any) -> Any:
 
 
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
-    """Split a network, and return the position and a copy of the second half that reproduces the logits.
+    """Split a network; return the cut and a copy of the second half that reproduces the logits of `batch`.
 
-    Args:
-        runner: The runner of the network.
-        batch: The inputs on which the split is checked.
-        split: The module after which to split; None to choose one by `depth`.
-        depth: The fraction of the multiplications after the split.
+    Split after the module `split` or, if it is None, so that about a fraction `depth` of the multiplications follows.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)
@@ -230,14 +226,15 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
 
 
 class _Ran(NamedTuple):
-    """A call of a module in a pass; `end` counts completed calls."""
+    """A call of a module in a pass."""
 
     name: str
     end: int
+    """The number of calls that completed before this call."""
     work: float
-    """multiplications of the module itself"""
+    """The number of multiplications of the module itself."""
     holds: bool
-    """True if it returned a single tensor with one row per input"""
+    """True if the call returned a single floating-point tensor with at least two dimensions."""
 
 
 def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
@@ -260,7 +257,7 @@ def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
 
 
 def _work(module: nn.Module, output: Any) -> float:
-    """Return the number of multiplications of a layer: one per output and contributing weight."""
+    """Return the number of multiplications of a layer: one per output value and contributing weight."""
     weights = [one for one in module.parameters(recurse=False) if one.ndim > 1]
     found = next((one for one in tree_leaves(output) if isinstance(one, Tensor)), None)
     if not weights or found is None or isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -283,7 +280,7 @@ def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
 
 
 def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple[Cut, SecondHalf]:
-    """Return a cut and its copy if the copy reproduces the logits up to rounding."""
+    """Return a cut and its copy; raise Problem unless the copy reproduces the logits up to rounding."""
     half, reads = SecondHalf(module, cut), _Reads(module)
     state: dict[str, list[Any]] = {}
     try:
@@ -322,6 +319,6 @@ class _Reads(TorchDispatchMode):
 
 
 def _memory(values: Tensor) -> int:
-    """Return the address of floating-point values; 0 for others."""
+    """Return the memory address of a dense floating-point tensor; 0 for other tensors."""
     strided = values.is_floating_point() and values.layout == torch.strided
     return values.untyped_storage().data_ptr() if strided else 0

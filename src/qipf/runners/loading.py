@@ -39,12 +39,11 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
 
     Args:
         model: A torch module, an exported program, the path of an `.onnx` file, an `onnxruntime.InferenceSession`, a
-            scikit-learn estimator, a function of arrays that returns logits or probabilities, or a runner, which is
-            returned unchanged.
-        device: The device of the inputs of a torch module; None for that of the module.
+            scikit-learn estimator, a function of arrays that returns logits or probabilities, or a runner.
+        device: The device of the inputs of a torch module; None for the device of the module.
 
     Raises:
-        Problem: The type of the model is unsupported, or the model does not run on the device.
+        Problem: The model is unsupported, or does not run on the device.
     """
     path = isinstance(model, str | os.PathLike)
     torch = sys.modules.get("torch")
@@ -75,7 +74,7 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """Return the facts about a model that a fitted scorer records, or an empty dict if there are none."""
+    """Return the facts about a model that a fitted scorer records, if any."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from qipf.runners.torch import fingerprint  # for a module that may not be ready to run
@@ -88,22 +87,22 @@ def model_facts(model: Any) -> dict[str, Any]:
 
 
 def has_other_weights(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Return True if the weights of two models differ, according to their facts."""
+    """Return True if the facts of two models show different weights."""
     known, other = facts.get("model"), found.get("model")
     return bool(known) and other is not None and differ(known, other)
 
 
 def is_other_kind(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Return True if, according to their facts, one of two models is an ONNX model and the other is not."""
+    """Return True if the facts of two models show that exactly one is an ONNX model."""
     known, other = facts.get("model"), found.get("model")
     return None not in (known, other) and isinstance(known, str) != isinstance(other, str)
 
 
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
-    """Warn if the weights of a model differ from those that a scorer with these facts was fitted to.
+    """Warn if a scorer with these facts was fitted to a model with other weights.
 
     Raises:
-        Problem: The scorer was fitted to another output of an ONNX model, or is a twin of another network.
+        Problem: The scorer was fitted to another output of an ONNX model, or contains a twin of another network.
     """
     found = model_facts(model)
     noted, read = facts.get(OUTPUT), found.get(OUTPUT)
@@ -124,13 +123,12 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
 def load_model(spec: str, weights: Path | None = None, output: str | None = None) -> Any:
     """Load a model from a `.pt2` or `.onnx` file or `module:callable`, or return the path of a weights file.
 
-    Python code is executed only for `module:callable`: the import and the call. Of a `.pt2` or `.onnx` file, only the
-    graph of operators is executed.
+    Python code is executed only for `module:callable`.
 
     Args:
         spec: A file or `module:callable`.
         weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
-        output: The name of the output of an ONNX model that holds the logits.
+        output: The output of an ONNX model that holds the logits.
     """
     path = Path(spec)
     if path.suffix != ".onnx" and output is not None:
@@ -157,12 +155,12 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
 
 
 def is_weights(model: Any) -> bool:
-    """Return True if `load_model` returned the path of a weights file, which cannot be run."""
+    """Return True if `load_model` returned the path of a weights file."""
     return isinstance(model, Path)
 
 
 def is_random(spec: str, net: Any) -> bool:
-    """Return True if `module:callable` returns different weights in each call, so they must be untrained."""
+    """Return True if each call of `module:callable` returns different, and thus untrained, weights."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(net, torch.nn.Module) or Path(spec).suffix == ".pt2":
         return False
@@ -231,7 +229,7 @@ def _called(module: str, name: str) -> Any:
 
 
 def _failed(what: str, error: BaseException) -> Problem:
-    """Return a Problem for an error in the user's code that includes its location."""
+    """Return a Problem that describes an error in the user's code and its location."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     found = f"{what} failed with {type(error).__name__}: {error}, in {Path(last.filename).name}, line {last.lineno}"
     return Problem("model", found)

@@ -53,18 +53,16 @@ class _Made:
 
 
 class OnnxRunner(Runner):
-    """Run a model with ONNX Runtime, and read logits, features and any named tensor.
-
-    Its public name is `qipf.OnnxModel`.
+    """Run a model with ONNX Runtime, and read its logits and any named tensor (`qipf.OnnxModel`).
 
     Args:
         source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. The package `onnx` is required to
-            open a file, and to read tensors that are not outputs.
-        output: The name of the output that holds the logits; None for "logits" or the first floating-point output.
-        providers: The execution providers for a file; None for the CPU. A session already has its own.
+            open a file and to read tensors that are not outputs.
+        output: The output that holds the logits; None for "logits" or the first floating-point output.
+        providers: The execution providers for a file; None for the CPU.
 
     Raises:
-        Problem: The type of the source is unsupported, the file cannot be read, or the output does not exist.
+        Problem: The source is unsupported or cannot be read, or the output does not exist.
     """
 
     def __init__(self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None) -> None:
@@ -105,7 +103,7 @@ class OnnxRunner(Runner):
         return self._made.graph
 
     def find_graph(self) -> Graph | None:
-        """Return the graph, or None if the package `onnx` is not installed or the file is unknown."""
+        """Return the graph, or None if it cannot be read."""
         try:
             return self.graph
         except (ImportError, ValueError, OSError):
@@ -119,13 +117,13 @@ class OnnxRunner(Runner):
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return two digests of the stored tensors; the second is equal for most exports of one network."""
+        """Return the digests of `Graph.fingerprint`, if the graph is known."""
         if self._made.fingerprint is None and (graph := self.find_graph()) is not None:
             self._made.fingerprint = graph.fingerprint()
         return self._made.fingerprint
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the only input, or all inputs by name, in the types that the model expects."""
+        """Return the only input, or all inputs by name, in the types of the model."""
         feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
         sizes = {name: len(values) for name, values in feeds.items() if values.ndim}
         if len(set(sizes.values())) != 1:
@@ -134,11 +132,11 @@ class OnnxRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context in which passes run; the first pass finds the logits."""
+        """Return a context manager in which passes run."""
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
-            self._note("outputs", f"the output {self.output!r} is read (of {', '.join(map(repr, self.choices))}); "
+            self._note("outputs", f"of the outputs {', '.join(map(repr, self.choices))}, {self.output!r} is read; "
                        "select another with OnnxModel(path, output=...)")  # fmt: skip
 
         def run(batch: Batch) -> Pass:
@@ -163,11 +161,11 @@ class OnnxRunner(Runner):
         yield run
 
     def output_shape(self, batch: Batch) -> tuple[int, ...]:
-        """Return the shape of the output for the first two rows."""
+        """Return the shape of the output."""
         return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the tensors that lie on every path from the inputs to the logits, or the input if there are none."""
+        """Return the tensors on every path from the inputs to the logits, or else the input."""
         feeds, graph = self._feeds(batch.first(2)), self.graph
         at = self._find_logits(feeds)
         logits = at.tensor
@@ -202,7 +200,7 @@ class OnnxRunner(Runner):
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the input of the last linear layer, or of a convolution for pixels; None if there is none."""
+        """Return the reading of the input of the last layer, or of the table if there is no linear layer."""
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)
@@ -212,11 +210,11 @@ class OnnxRunner(Runner):
         return FeatureSpec(tables[0].name, "rows") if tables else None
 
     def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the named tensors for a batch, split into runs if the model has a fixed batch size.
+        """Return the named tensors for a batch, in several runs if the model has a smaller fixed batch size.
 
         Args:
-            feeds: All inputs by name, in the types that the model expects.
-            names: The names of outputs or of any other tensors.
+            feeds: All inputs by name, in the types of the model.
+            names: The names of outputs or other tensors.
 
         Raises:
             Problem: A tensor does not exist, or ONNX Runtime cannot run the batch.
@@ -245,10 +243,7 @@ class OnnxRunner(Runner):
         return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
-        """Run a few rows, and return the named tensors that have one row per input.
-
-        The session opened for this is kept for `run` only if `keep` is true.
-        """
+        """Run a few rows, and return the named tensors that have one row per input; `keep` caches the session."""
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
         session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names))
@@ -278,16 +273,15 @@ class OnnxRunner(Runner):
                         self._note("ending", f"{told}is read as the logits; for a regression, pass task='numbers'")
                         return at
         if has_probabilities(corner(in_rows(self.run(few, [self.output])[self.output]))):
-            self._note("ending", f"{self.output!r} holds probabilities, and their logarithms are read as the logits; "
+            self._note("ending", f"{self.output!r} holds probabilities, so their logarithms are used as the logits; "
                        "energy and max-logit need the values before the softmax")  # fmt: skip
             return LogitsAt(self.output, probabilities=True)
         return LogitsAt(self.output)
 
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
-        """Return the input of the layer that computes the logits, if it has one row per prediction.
+        """Return the input of the layer that computes the logits if it has one row per prediction; otherwise, None.
 
-        There is no such row if the logits of one prediction are computed from several positions. If `maps` is true,
-        also look for a convolution, as for pixels.
+        If `maps` is true, also look for a convolution that computes per-pixel logits.
         """
         logits, graph = at.tensor, self.find_graph()
         names = [] if graph is None else list(graph.head_inputs(logits))
@@ -306,7 +300,7 @@ class OnnxRunner(Runner):
         if names:
             shapes = " or ".join(f"{name!r} of shape {seen[name]}" for name in names if name in seen) or repr(names[0])
             self._note("head", f"no features are read: {shapes} enters the last linear layer without one row per "
-                       "prediction; name another tensor with features=")  # fmt: skip
+                       "prediction; name another tensor with features=...")  # fmt: skip
         return None
 
     def _note(self, about: str, message: str) -> None:
@@ -322,7 +316,7 @@ class OnnxRunner(Runner):
                 print(f"note: {message}", file=sys.stderr)
 
     def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Return the inputs of a batch by name as arrays; inputs of a perturbed batch may be tensors."""
+        """Return the inputs of a batch by name as arrays; those of a perturbed batch may be tensors."""
         named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
         return {one.name: np.asarray(to_numpy(named[one.name])).astype(one.dtype, copy=False) for one in self.inputs}
 
@@ -349,7 +343,7 @@ class OnnxRunner(Runner):
         return list(zip(self.inputs, given, strict=True))
 
     def _session(self, names: tuple[str, ...]) -> Any:
-        """Return a session with these outputs: that of the model, or a cached one."""
+        """Return a session with these outputs: the session of the model or a cached session."""
         own = {output.name for output in self.session.get_outputs()}
         extra = tuple(sorted(set(names) - own))
         if not extra:
@@ -412,7 +406,7 @@ def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, li
         types = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
         raise Problem(
             "model", f"the ONNX model has no floating-point output for the logits, only {types}",
-            hint="export it with one (scikit-learn: options={'zipmap': False})",
+            hint="export it with such an output; for scikit-learn, pass options={'zipmap': False}",
         )  # fmt: skip
     if "logits" in floating:
         return "logits", floating, []
@@ -440,11 +434,11 @@ def _cut(feeds: Mapping[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
 
 
 def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
-    """Repeat the inputs to this number of rows."""
+    """Repeat the inputs to fill this number of rows."""
     size = sum(rows * values[:1].nbytes for values in feeds.values() if values.ndim)
     if size > budget():
         found = f"the ONNX model takes exactly {rows:,} rows at a time, which need {size / GIB:.3g} GiB"
-        hint = f"export it with a dynamic batch, or raise the limit of {budget() / GIB:.3g} GiB with {VARIABLE}"
+        hint = f"export it with a dynamic batch size, or raise the limit of {budget() / GIB:.3g} GiB with {VARIABLE}"
         raise Problem("model", found, hint=hint)
     return {name: np.resize(v, (rows, *v.shape[1:])) if v.ndim else v for name, v in feeds.items()}
 

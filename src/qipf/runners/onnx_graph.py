@@ -38,7 +38,7 @@ STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.micros
 
 
 class Ending(NamedTuple):
-    """The tensors that may be the logits, best first, and the operator that follows them."""
+    """The tensors that may be the logits, most likely first, and the operator that follows them."""
 
     before: tuple[str, ...]
     operator: str
@@ -49,18 +49,18 @@ class LogitsAt(NamedTuple):
 
     tensor: str
     probabilities: bool = False
-    """True if it contains probabilities, whose logarithms are the logits."""
+    """True if the tensor contains probabilities, whose logarithms are the logits."""
     flat: bool = False
     """True if all values of an input are its logits, because only reshapes follow."""
     last: bool = False
-    """True if the classes of pixels are last, (N, H, W, C), because a transposition follows."""
+    """True if the tensor has shape (N, H, W, C), because a transposition follows."""
 
     def moved(self, values: np.ndarray) -> np.ndarray:
         """Return the values with classes on the axis that tasks expect."""
         return np.moveaxis(values, 3, 1) if self.last else values
 
     def agrees(self, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
-        """Return True if the operator maps `before` to `after`, up to rounding; only part of the pixels is compared."""
+        """Return True if the operator maps `before` to `after`, up to rounding; compare only a corner of images."""
         if before.size != after.size or before.dtype.kind != "f" or (self.last and not before.ndim == after.ndim == 4):
             return False
         values = self.moved(before)
@@ -74,7 +74,7 @@ class Graph:
     """The graph of an ONNX model.
 
     Args:
-        source: The file, or its content, as for `read_model`.
+        source: The file, or the content of a file without external weights.
     """
 
     def __init__(self, source: Path | bytes) -> None:
@@ -92,11 +92,11 @@ class Graph:
 
     @property
     def tensors(self) -> list[str]:
-        """The names of all tensors that depend on the inputs, in order of computation."""
+        """The names of the tensors that depend on the inputs, in order of computation."""
         return [name for name in self._maker if name not in self._constant]
 
     def check(self, name: str) -> None:
-        """Raise Problem with similar names if there is no such tensor, or if it is constant."""
+        """Raise Problem unless the tensor exists and depends on the inputs."""
         if name in self._maker and name not in self._constant:
             return
         near = difflib.get_close_matches(name, self.tensors, n=3, cutoff=0.0)
@@ -114,7 +114,7 @@ class Graph:
         return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges concatenated messages
 
     def ending(self, output: str) -> Ending | None:
-        """Return the input of the softmax or sigmoid that computes `output`; None if there is none.
+        """Return the input of the softmax or sigmoid that computes `output`, if any.
 
         A softmax written as exp(x - max) / sum has two candidates: x and x - max.
         """
@@ -131,11 +131,9 @@ class Graph:
         return Ending((*outer, powers.input[0]), "Softmax")
 
     def head_inputs(self, logits: str) -> tuple[str, ...]:
-        """Return the candidates for the input of the linear layer that computes the logits, best first.
+        """Return the input of the linear layer that computes the logits, followed by tensors with the same values.
 
-        The first one is that input. The others have the same values in the same order but different shapes, for example
-        before the positions of all texts are merged; only a run shows which of them has one row per input. The search
-        stops at a transposition of the batch, which may mix rows of different inputs.
+        The tensors differ only in shape, and a run shows which tensor has one row per input.
         """
         node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
@@ -170,7 +168,7 @@ class Graph:
     def cuts(self, target: str) -> list[str]:
         """Return the tensors that lie on every path from the inputs to `target`, in order.
 
-        These are the hidden states of the network, as opposed to branches, attention maps and gates.
+        They are the hidden states of the network, without branches, attention maps and gates.
         """
         needed = self._needed(target)
         nodes = [node for node in self._model.graph.node if any(name in needed for name in node.output)]
@@ -185,26 +183,21 @@ class Graph:
         return [name for name in dict.fromkeys(found) if name in self._maker and name != target]
 
     def kernels(self) -> dict[str, np.ndarray]:
-        """Return the stored floating-point tensors with two or more dimensions larger than 1, by name.
-
-        A bias may be stored as (1, width). Tensors in external files are left out.
-        """
+        """Return the floating-point tensors in the file with two or more dimensions larger than 1, by name."""
         from onnx import numpy_helper
 
         stored = [tensor for tensor in self._model.graph.initializer if tensor.data_type in _FLOATS]
         return {
             tensor.name: numpy_helper.to_array(tensor)
             for tensor in stored
-            if sum(size > 1 for size in tensor.dims) > 1 and not tensor.external_data
+            if sum(size > 1 for size in tensor.dims) > 1 and not tensor.external_data  # a bias may be (1, width)
         }
 
     def fingerprint(self) -> str | None:
         """Return two digests of the stored values, separated by a colon, or None if there are none.
 
-        The first digest changes with any tensor of the graph. It is empty if some tensors are in other files, and
-        earlier versions saved no other. The second digest is equal for most exports of one network: it covers only
-        floating-point weights, including those in nested graphs and in attributes (such as those of decision trees),
-        and it ignores names and the order of the values in a tensor, because exporters transpose kernels.
+        The first digest covers all tensors; it is empty if some tensors are in other files. The second digest covers
+        floating-point weights without their names and order, so it is equal for most exports of one network.
         """
         from onnx import numpy_helper
 
@@ -230,10 +223,7 @@ class Graph:
         return self._maker[name].op_type
 
     def _source(self, name: str, ordered: bool = False) -> Any:
-        """Return the node that computes a tensor, looking through nodes that keep its values.
-
-        If `ordered`, stop at a node that moves rows.
-        """
+        """Return the node that computes the values of a tensor; if `ordered`, stop at a node that moves rows."""
         node = self._maker.get(name)
         while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
             node = self._maker.get(node.input[0])
@@ -274,11 +264,7 @@ def corner(values: np.ndarray) -> np.ndarray:
 
 
 def read_model(source: Path | bytes) -> Any:
-    """Parse an ONNX file, or its content, and check it before ONNX Runtime opens it.
-
-    Args:
-        source: The file, or the content of a file without external weights.
-    """
+    """Parse and check an ONNX file, or the content of a file without external weights, before it is opened."""
     onnx = require("onnx", extra="onnxruntime")
     name = str(source) if isinstance(source, Path) else "the model"
     content = _content(source) if isinstance(source, Path) else source
@@ -308,7 +294,7 @@ def _content(path: Path) -> bytes:
 
 
 def _check_files(model: Any, name: str, folder: Path | None) -> None:
-    """Raise Problem if weights are in files outside the folder of the model, including through links."""
+    """Raise Problem if a file of weights is missing or lies outside the folder of the model, even through a link."""
     for tensor in _tensors(model):
         if tensor.data_location != 1 and not tensor.external_data:
             continue

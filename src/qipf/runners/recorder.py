@@ -1,7 +1,7 @@
 """Record inputs and outputs of the modules of a torch model, without changing the model.
 
 Several threads may read one model at the same time: a hook writes only to the pass of its own thread. The first of
-several overlapping calls saves modes, buffers and random states, and the last one restores them.
+several overlapping calls saves modes, buffers and random states, and the last call restores them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ CANDIDATES = 8
 
 
 class PerPass:
-    """A value that belongs to the current pass: one per thread, and one for a traced graph, which has no threads.
-
-    The value is not copied or pickled.
-    """
+    """A value per pass: one per thread, and one for a traced graph; values are neither copied nor pickled."""
 
     def __init__(self) -> None:
         self._of_thread, self._of_graph = threading.local(), None
@@ -42,14 +39,14 @@ class PerPass:
         return type(self), ()
 
     def set(self, value: Any) -> None:
-        """Set the value of this thread or, while a graph is traced, of the graph."""
+        """Set the value of this thread or of the graph being traced."""
         if torch.compiler.is_dynamo_compiling():
             self._of_graph = value
         else:
             self._of_thread.value = value
 
     def get(self) -> Any:
-        """Return the value or None; after a graph break, Python code reads the value of the graph."""
+        """Return the value, if any; after a graph break, it is the value of the graph."""
         if torch.compiler.is_dynamo_compiling():
             return self._of_graph
         value = getattr(self._of_thread, "value", None)
@@ -103,7 +100,7 @@ class _HeadHook(_Hook):
         calls = values.setdefault(self.key, deque(maxlen=CANDIDATES))
         if self.spec.form != "whole":
             calls.append(_Call(module, self.rows(args[0]), output))
-        else:  # per-position features are not copied, and the last call of each type is enough
+        else:  # per-position features are not copied, and only the last call of each layer type is kept
             kept = [call for call in calls if isinstance(call.module, nn.Conv2d) != isinstance(module, nn.Conv2d)]
             calls.clear()
             calls.extend([*kept, _Call(module, args[0].detach(), None)])
@@ -129,10 +126,9 @@ class Recorder:
 
     Args:
         module: The model.
-        read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits: a linear
-            layer, or a convolution for logits (N, C, H, W).
+        read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits.
         head: The layer that computes the logits; None to find it in each pass.
-        endings: Also keep calls of softmax and sigmoid modules, for `ending`.
+        endings: Also record softmax and sigmoid modules, for `ending`.
 
     Attributes:
         active: True if there are hooks.
@@ -169,10 +165,7 @@ class Recorder:
         self._remove_hooks_with_this()
 
     def attach(self) -> None:
-        """Add the hooks; they are removed when the recorder is deleted.
-
-        When the model is compiled or exported, they are traced with it.
-        """
+        """Add the hooks; deleting the recorder removes them."""
         for module, hook in self._targets:
             if hook.spec.before and type(hook) is _Hook:
                 self._handles.append(module.register_forward_pre_hook(hook.on_input))
@@ -186,7 +179,7 @@ class Recorder:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Add the hooks inside this context."""
+        """Add the hooks in this context, and remove them on exit."""
         self.attach()
         try:
             yield
@@ -208,23 +201,23 @@ class Recorder:
         return self._seen.get().get("")
 
     def before_ending(self, values: Tensor) -> Tensor:
-        """Return the input of the last softmax or sigmoid if its output is `values`, even in a traced graph."""
+        """Return the input of the last softmax or sigmoid if its output is `values`; otherwise return `values`."""
         last = self.ending()
         return values if last is None or last.output is not values else last.entered
 
     def taken(self) -> dict[str, Tensor]:
-        """Return the recorded features by key without checking their rows, so that a graph can be traced."""
+        """Return the features by key, without checks, which cannot be traced."""
         values = self.close()
         for key, hook in self.hooks.items():
             if key not in values:
                 raise RuntimeError(
-                    f"the layer {str(hook.spec) or 'the last linear layer'!r} did not run in this forward pass, or "
-                    "was compiled before; compile the wrapped module instead"
+                    f"{f'the layer {str(hook.spec)!r}' if str(hook.spec) else 'the last linear layer'} did not run in "
+                    "this forward pass, or was compiled earlier; compile the wrapped module instead"
                 )
         return {key: values[key] for key in self.hooks}
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the features by key, one row per row of logits; `HEAD` is missing if no layer computed the logits."""
+        """Return the features by key; `HEAD` is missing if its layer was not found."""
         values, found = self.close(), {}
         for key, hook in self.hooks.items():
             value = values.get(key)
@@ -237,8 +230,9 @@ class Recorder:
                 )  # fmt: skip
             if isinstance(value, Tensor) and value.shape[0] != logits.shape[0]:
                 raise Problem(
-                    "features", f"{hook.spec.source or 'the last layer'!r} returned {value.shape[0]} rows for "
-                    f"{logits.shape[0]} inputs", hint="name another module, or read no features",
+                    "features", f"{repr(hook.spec.source) if hook.spec.source else 'the last layer'} returned "
+                    f"{value.shape[0]} rows for {logits.shape[0]} inputs",
+                    hint="name another module, or read no features",
                 )  # fmt: skip
             if value is not None:
                 found[key] = value
@@ -246,7 +240,7 @@ class Recorder:
 
 
 def _made(hook: _HeadHook, calls: list[_Call], logits: Tensor) -> Tensor | None:
-    """Return the input of the call that computed the logits, matched by memory or value, or else of the last call."""
+    """Return the input of the call that computed the logits, or of the last call if no output matches the logits."""
     if hook.spec.form == "whole":
         kind = nn.Conv2d if logits.ndim == 4 else nn.Linear
         call = next((call for call in calls if isinstance(call.module, kind)), None)
@@ -301,7 +295,7 @@ class _Held(NamedTuple):
     def restore(self) -> None:
         self.module.training = self.training
         for name, buffer, value, version in self.buffers:
-            # batch norm updates buffers without a new version; copying equal values would break saved graphs
+            # batch norm updates buffers without a new version, and copying equal values would break saved graphs
             if buffer._version != version or not torch.equal(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
@@ -329,7 +323,7 @@ class _Holds:
             for module in modules:
                 self.modules[id(module)][1][0] += 1
                 module.training = False  # not .eval(): it may be overridden, with effects that cannot be undone
-            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # else nothing was compiled
+            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # otherwise, nothing was compiled
                 self.eager.enter_context(torch.compiler.set_stance("force_eager"))
             self.eager_calls += eager
 
@@ -366,10 +360,9 @@ _SEEDING = threading.RLock()
 
 @contextmanager
 def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
-    """Run in evaluation mode without gradients, then restore the model, if any, and all random states.
+    """Run a model, if any, in evaluation mode without gradients; then restore the model and all random states.
 
-    Several threads may share a model or some of its modules: the first one saves the state, and the last one restores
-    it. If `eager`, compiled parts run uncompiled, because hooks do not fire inside compiled graphs.
+    Several threads may share modules. If `eager` is true, compiled parts run uncompiled, so that hooks fire.
     """
     modules = [] if model is None else list(model.modules())
     _HOLDS.enter(modules, eager)
@@ -382,7 +375,7 @@ def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
 
 @contextmanager
 def seeding() -> Iterator[None]:
-    """Let one thread at a time seed and restore the global random generators, while others leave them unchanged."""
+    """Let one thread at a time seed and restore the global random generators."""
     with _SEEDING:
         with _HOLDS.lock:
             _HOLDS.restore()
@@ -402,7 +395,7 @@ def _random_states() -> tuple[Any, ...]:
 
 
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return every submodule under each of its names, including those inside compiled parts."""
+    """Return every submodule, also inside compiled parts, under each of its names."""
     return {
         name.replace("_orig_mod.", ""): module
         for name, module in model.named_modules(remove_duplicate=False)
@@ -411,7 +404,7 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_module(modules: Mapping[str, nn.Module], name: str, argument: str = "features") -> nn.Module:
-    """Return the module called `name`; the error names the `argument` and suggests similar names."""
+    """Return the module called `name`; raise Problem about `argument` if there is none."""
     if name in modules:
         return modules[name]
     near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"
@@ -425,13 +418,13 @@ def type_name(module: nn.Module) -> str:
 
 
 def ending_name(module: nn.Module) -> str:
-    """Return the class name of a torch softmax or sigmoid, even in an exported program; "" for other modules."""
+    """Return the class name of a torch softmax or sigmoid; "" for other modules."""
     path = str(getattr(module, "_ty", None) or f"{type(module).__module__}.{type(module).__name__}")
     return type_name(module) if path.startswith("torch.nn.modules.") and type_name(module) in ENDINGS else ""
 
 
 def is_signal(module: nn.Module) -> bool:
-    """Return True if a three-dimensional output is (N, channels, length), as for Conv1d, instead of (N, tokens, D)."""
+    """Return True if three-dimensional outputs are (N, channels, length), as for Conv1d, not (N, tokens, D)."""
     return type_name(module).lower().endswith("1d")
 
 

@@ -1,7 +1,7 @@
 """The interface of a runner, which executes a model: it binds inputs, runs passes and reads features.
 
 `qipf.runners.loading.open_model` returns the runner for a torch module, an exported program, an ONNX file or session,
-a scikit-learn estimator, or a function. Except for encoding labels, a runner does not depend on the task.
+a scikit-learn estimator, or a function. Runners do not depend on the task, except that they encode labels.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ OUTPUT = "onnx_output"
 CORNER = 64
 """The height and width of the part of an image whose logits are checked."""
 SURE = 10
-"""The minimum number of rows for a column in [0, 1] to count as probabilities; with fewer, it may be chance."""
+"""The minimum number of rows for a column in [0, 1] to count as probabilities; few values may be so by chance."""
 TINY = np.finfo(np.float32).tiny
 """The smallest probability, so that all logarithms are finite."""
-REMEDY = "return the input of the sigmoid; if these are logits, pass task=qipf.tasks.Classes(raw=True)"
+REMEDY = "return the input of the sigmoid, or pass task=qipf.tasks.Classes(raw=True) if these are logits"
 TOLERANCE = 1e-3
 HALF_TOLERANCE = 2e-2
 """The tolerance for models in half precision, because rounding changes the projections by about 0.001."""
 HALF = 6
-"""The index of the flag for half precision in a fingerprint, after the numbers of the parameters."""
+"""The index of the half-precision flag in a fingerprint, between the numbers for parameters and for buffers."""
 
 
 class Pass(NamedTuple):
     """The result of one forward pass."""
 
     logits: Array
-    """Logits in the shape of the output, classes on the axis that tasks expect; at least float32 if (N,) or (N, C)."""
+    """Logits with the classes on the axis that tasks expect; those of shape (N,) or (N, C) are in float32 or wider."""
     features: Mapping[str, Array]
-    """Features, keyed like `read`; without `HEAD` if the layer that computes the logits was not found."""
+    """Features, keyed like `read`; `HEAD` is missing if the layer that computes the logits was not found."""
 
 
 Run = Callable[[Batch], Pass]
@@ -54,11 +54,11 @@ class Runner(ABC):
     """Execute a model.
 
     Attributes:
-        inputs: The names and types of the inputs; empty if they are unknown.
+        inputs: The names and types of the inputs; empty if unknown.
         device: The device of the inputs and of random generators; None outside torch.
-        noted_output: The name of the output to read if the model has several; otherwise None.
+        noted_output: The name of the output that is read, if the model has several.
         fixed: The fixed batch size of the model; None for any size.
-        regression: True if the model is a regressor, whatever the labels are.
+        regression: True if the model is a regressor.
     """
 
     inputs: Sequence[InputSpec] = ()
@@ -69,12 +69,10 @@ class Runner(ABC):
 
     @abstractmethod
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the positional and keyword arguments of a pass, in the types and on the device of the model.
-
-        A single input becomes the only positional argument, so that `Batch.inputs` is an array.
+        """Return the arguments of a pass, in the types and on the device of the model.
 
         Args:
-            inputs: The raw inputs of a batch: an array, a tuple or a dict.
+            inputs: An array, a tuple or a dict; a single input becomes the only positional argument.
             number: The index of the batch, for error messages.
         """
 
@@ -82,33 +80,33 @@ class Runner(ABC):
     def reading(
         self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True
     ) -> AbstractContextManager[Run]:
-        """Return a context in which passes run; it leaves the model unchanged.
+        """Return a context manager in which passes run without changing the model.
 
         Args:
             read: The features to read, by key.
-            raw: Return the output itself, as for a regression, instead of the input of a final softmax or sigmoid.
+            raw: Return the output itself, not the input of a final softmax or sigmoid.
             show: Print notes about the readings, once per model.
         """
 
     @abstractmethod
     def output_shape(self, batch: Batch) -> tuple[int, ...]:
-        """Return the shape of the output for the first two rows."""
+        """Return the shape of the output for a few rows."""
 
     @abstractmethod
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Run a few rows and return the tensors that a probe may read, in order of computation."""
+        """Return the tensors that a probe may read, in order of computation."""
 
     @abstractmethod
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the reading of the input of the layer that computes the logits; None if there is no such layer.
+        """Return the reading of the input of the layer that computes the logits, if there is such a layer.
 
         Args:
-            batch: A batch; a runner may run a few of its rows.
+            batch: A batch to run.
             output: The shape of the output. For (N, C), features have one row per input, otherwise one per position.
         """
 
     def peeking(self) -> AbstractContextManager[None]:
-        """Return a context for reading the first batch; with torch, it restores all random states."""
+        """Return a context manager for reading the first batch; with torch, it restores all random states."""
         return nullcontext()
 
     def parse(self, text: str) -> FeatureSpec:
@@ -116,7 +114,7 @@ class Runner(ABC):
         return FeatureSpec.parse(text)
 
     def batches(self, source: Iterable[tuple[Any, Any, Sequence[int]]]) -> Iterator[Batch]:
-        """Yield the non-empty batches of a source, with bound inputs and one label per row."""
+        """Yield the non-empty batches of a source, with bound inputs."""
         names = [one.name for one in self.inputs]
         for number, (inputs, labels, numbers) in enumerate(source):
             rows = len(numbers)
@@ -134,19 +132,19 @@ class Runner(ABC):
         return choose_reading(self.candidates(batch), batch.texts)
 
     def fingerprint(self) -> list[float] | str | None:
-        """Return numbers or a digest that identify the weights; None if the model has none."""
+        """Return numbers or a digest that identify the weights, if any."""
         return None
 
     def encode(self, labels: Any) -> Any:
-        """Convert labels to class indices if the model names its classes; otherwise return them unchanged."""
+        """Convert labels to class indices if the model names its classes."""
         return labels
 
     def as_array(self, values: Any, name: str = "data") -> Array:
-        """Convert values to an array of the runner's library, without moving them."""
+        """Convert values to an array of the runner's library."""
         return as_numbers(to_numpy(values) if compat.is_array_api_obj(values) else values, name)
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts about the model that a fitted scorer records."""
+        """Return the facts that a fitted scorer records about the model."""
         found = {"model": self.fingerprint(), OUTPUT: self.noted_output}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -159,9 +157,9 @@ class Runner(ABC):
 
 
 def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
-    """Return True if two fingerprints differ by more than rounding to half precision.
+    """Return True if two fingerprints differ by more than rounding errors.
 
-    Fingerprints of a torch module and an ONNX model cannot be compared and count as equal.
+    Fingerprints of a torch module and an ONNX model count as equal.
     """
     if isinstance(one, str) or isinstance(other, str):
         if not isinstance(one, str) or not isinstance(other, str):
@@ -176,7 +174,7 @@ def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
         close = all(abs(a - b) <= tolerance for a, b in zip(numbers, numbers_2, strict=True))
         return count == count_2 and math.isclose(norm, norm_2, rel_tol=tolerance) and close
 
-    both = len(one) > HALF + 1 and len(other) > HALF + 1  # earlier versions did not record buffers
+    both = len(one) > HALF + 1 and len(other) > HALF + 1  # files of earlier versions have no numbers for buffers
     return not alike(slice(HALF)) or (both and not alike(slice(HALF + 1, None)))
 
 
@@ -186,7 +184,7 @@ def class_axis(values: Array) -> int:
 
 
 def in_rows(values: np.ndarray) -> np.ndarray:
-    """Reshape outputs (N,) and (N, C, 1, ...) to (N, C), and return others unchanged."""
+    """Reshape outputs (N,) to (N, 1) and (N, C, 1, ...) to (N, C); return other shapes unchanged."""
     if values.ndim == 1:
         return values[:, None]
     return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values
@@ -216,7 +214,7 @@ def log_probabilities(values: np.ndarray) -> np.ndarray:
 
 
 def check_single(values: Array) -> None:
-    """Raise Problem if a single column of logits is probably the output of a hidden sigmoid."""
+    """Raise Problem if a single column of logits looks like probabilities."""
     single = values.shape[0] >= SURE and math.prod(values.shape) == values.shape[0]
     if single and bool(((values >= 0) & (values <= 1)).all()):
         raise Problem("model", "it returns one column of probabilities, but scores need logits", hint=REMEDY)

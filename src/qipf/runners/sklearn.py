@@ -20,10 +20,10 @@ SEVERAL = "it predicts several outputs at once"
 
 
 class SklearnRunner(FunctionRunner):
-    """Run a fitted scikit-learn estimator, or one from another library with the same methods.
+    """Run a fitted estimator with the methods of scikit-learn.
 
-    The logits are the logarithms of `predict_proba`, the values of `decision_function`, or those of `predict`,
-    whichever of these methods exists first. A single column of `decision_function` becomes a single logit.
+    The logits are the logarithms of `predict_proba`, the values of `decision_function` or the values of `predict`, in
+    this order of preference. A single column of `decision_function` becomes a single logit.
 
     Args:
         model: A classifier, a regressor or a pipeline that ends in one.
@@ -45,7 +45,7 @@ class SklearnRunner(FunctionRunner):
         self._columns = getattr(model, "feature_names_in_", None)
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the rows of the table as the only argument."""
+        """Return the table as the only argument."""
         given = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
         if isinstance(given, tuple | list) and len(given) == 1:
             given = given[0]
@@ -57,7 +57,7 @@ class SklearnRunner(FunctionRunner):
         return (table if table.dtype in (np.float32, np.float64) else table.astype(np.float64),), {}
 
     def encode(self, labels: Any) -> Any:
-        """Return the index of each label among the classes of the estimator; regression targets are unchanged."""
+        """Return the class index of each label; regression targets are unchanged."""
         if self._classes is None:
             return labels
         values = np.asarray(to_numpy(labels) if compat.is_array_api_obj(labels) else labels)
@@ -96,5 +96,5 @@ class SklearnRunner(FunctionRunner):
 
 
 def is_estimator(model: Any) -> bool:
-    """Return True for a model with the methods of a scikit-learn estimator, such as those of XGBoost and LightGBM."""
+    """Return True if a model has the methods of a scikit-learn estimator."""
     return hasattr(model, "predict_proba") or (hasattr(model, "predict") and hasattr(model, "get_params"))

@@ -47,18 +47,18 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _TORCH = str(Path(torch.__file__).parent)
 NEAR = 0.2
-"""The maximum distance of logits from the upsampled output of their layer, in standard deviations of the logits."""
+"""The maximum distance between logits and the upsampled output of their layer, in standard deviations of the logits."""
 WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "nearest"},
     {"mode": "bilinear", "align_corners": False},
     {"mode": "bilinear", "align_corners": True},
     {"mode": "bicubic", "align_corners": False},
 )
-"""Methods to upsample logits to the size of the image."""
+"""Interpolation arguments with which models upsample logits to the size of the image."""
 MEETING = 8
 """The number of rows used to find layers that depend on all inputs."""
 LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.Conv2d"
-"""Module types in exported programs."""
+"""The names of module types in exported programs."""
 PLACES = 1024
 """The length of the rows into which weights are folded for a fingerprint."""
 HALF_MOST = 65504.0
@@ -71,10 +71,10 @@ class TorchRunner(Runner):
 
     Args:
         model: A module, possibly inside DataParallel or `torch.compile`, or an exported program.
-        device: The device of the inputs; None for that of the model.
+        device: The device of the inputs; None for the device of the model.
 
     Raises:
-        Problem: The model is not a module, or is not on this device.
+        Problem: The model is not a module or is on another device.
     """
 
     def __init__(self, model: Any, device: torch.device | str | None = None) -> None:
@@ -89,21 +89,21 @@ class TorchRunner(Runner):
         self.inputs = [InputSpec(name) for name, one in self._parameters.items() if one.kind not in _VARIADIC]
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of `forward`, as tensors with the model's floating-point type and device."""
+        """Return the arguments of `forward`, in the type and on the device of the model."""
         args, kwargs = self._arguments(inputs, number)
         return self._move(args), self._move(kwargs)
 
     def as_array(self, values: Any, name: str = "data") -> Tensor:
-        """Convert values to a tensor, without moving them."""
+        """Convert values to a tensor."""
         return to_tensor(values, name).detach()
 
     def peeking(self) -> AbstractContextManager[None]:
-        """Return a context that restores all random states."""
+        """Return a context manager that restores all random states."""
         return untouched(None, eager=False)
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context in which hooks are attached and passes run."""
+        """Return a context manager in which passes run."""
         del show
         recorder = Recorder(self.module, read, endings=not raw)
         heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
@@ -133,10 +133,10 @@ class TorchRunner(Runner):
                 maker = self._maker(batch, logits, recorder.hooks[heads[0]].only)  # pyright: ignore
                 if maker is not None:
                     recorder.hooks[heads[0]].only = self._made = maker  # pyright: ignore
-                    del values, logits, found  # otherwise those of two passes would be in memory
+                    del values, logits, found  # otherwise, the tensors of two passes would be in memory
                     return run(batch)
             settled = True
-            narrow = logits.element_size() < 4 and logits.ndim <= 2  # larger ones are cast block by block
+            narrow = logits.element_size() < 4 and logits.ndim <= 2  # larger outputs are cast in blocks
             logits = logits.float() if narrow else logits
             return Pass(logits[:rows], {key: values[:rows] for key, values in found.items()})
 
@@ -144,15 +144,15 @@ class TorchRunner(Runner):
             yield run
 
     def output_shape(self, batch: Batch) -> tuple[int, ...]:
-        """Return the shape of the output for the first two rows."""
+        """Return the shape of the output."""
         with untouched(self.module, eager=False):
             try:
                 return tuple(self._values(self._first(batch, 2)).shape)
-            except Problem:  # a traced model may only accept the batch size of its trace
+            except Problem:  # a traced model may accept only the batch size that it was traced with
                 return tuple(self._values(batch).shape)
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the outputs of modules that have one row per input and depend on every input of the model."""
+        """Return the module outputs with one row per input that depend on every input of the model."""
         module = original(self.module)
         names: dict[nn.Module, list[str]] = {}
         for name, part in named_modules(module).items():
@@ -177,7 +177,7 @@ class TorchRunner(Runner):
     def _calls(
         self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, keep: bool
     ) -> tuple[Tensor, list[tuple[nn.Module, Tensor]]]:
-        """Return the logits and, in order, the floating-point outputs of all calls; only their shapes unless `keep`."""
+        """Return the logits and, in order, the outputs of all calls; without `keep`, the outputs are meta tensors."""
         calls: list[tuple[nn.Module, Tensor]] = []
 
         def note(part: nn.Module, inputs: Any, output: Any) -> None:
@@ -191,7 +191,7 @@ class TorchRunner(Runner):
     def _met(
         self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, calls: list[tuple[nn.Module, Tensor]]
     ) -> list[bool]:
-        """Return, for every call, whether its output changes with each input that changes any output."""
+        """Return, for each call, whether its output depends on every input that affects any output."""
         changed: list[list[bool]] = []
         for key in _tensors(batch):
             moved = {**dict(enumerate(batch.args)), **batch.kwargs}
@@ -205,7 +205,7 @@ class TorchRunner(Runner):
         return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the input of the last linear layer, or of a convolution for (N, C, H, W); None if there is none."""
+        """Return the reading of the input of the last linear layer or, for pixels, of a convolution, if any."""
         single = all(size == 1 for size in output[2:])
         kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
         if not any(isinstance(module, kind) for module in self.module.modules()):
@@ -213,13 +213,9 @@ class TorchRunner(Runner):
         return HEAD if single else FeatureSpec("", "whole")
 
     def fingerprint(self) -> list[float] | None:
-        """Return numbers that identify the weights and buffers of the model.
+        """Return numbers that identify the weights and stored buffers of the model.
 
-        They are the number of weights, their Euclidean norm, four normalised projections onto fixed directions, 1 if
-        weights are in half precision (otherwise 0), and the first six numbers again for the stored floating-point
-        buffers, such as those of batch norms, after x -> sign(x) log(1 + |x|). Projections of independently trained
-        networks differ by about 1. Every parameter is folded into rows of 1,024 values, and all rows are added, so that
-        the names and order of parameters do not matter.
+        The projections among them differ by about 1 between independently trained networks.
         """
         return fingerprint(self.module)
 
@@ -283,7 +279,9 @@ class TorchRunner(Runner):
         values = find_values(call(module, batch.args, batch.kwargs, batch.number))
         if self.module.training:
             raise Problem(
-                "model", "train() was called during a pass", hint="pass a copy of it, or wait until collect returns"
+                "model",
+                "train() was called during a pass",
+                hint="pass a copy of the model, or wait until collect returns",
             )
         if values.ndim == 0 or values.shape[0] != batch.rows:
             found = values.shape[0] if values.ndim else "a single number"
@@ -294,7 +292,7 @@ class TorchRunner(Runner):
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
-        """Return the convolution that computes the logits (N, C, H, W) if it is not `last`, the last one called."""
+        """Return the convolution that computes the logits (N, C, H, W); None if it is `last`, the last one called."""
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
         ]
@@ -331,18 +329,16 @@ class TorchRunner(Runner):
 
 
 def exported_module(program: ExportedProgram) -> nn.Module:
-    """Return the program as a module with its original submodules, or as one flat graph if torch cannot restore them.
+    """Convert a program to a module, with its original submodules if torch can restore them.
 
-    `program.module()` runs the same operations but calls no submodules, so hooks would not fire. Linear layers and
-    convolutions become `nn.Linear` and `nn.Conv2d` again, as the search for features requires. The parameters are
-    those of the program. The attribute `fixed_batch` of the module is its fixed batch size, or None for any size.
+    The attribute `fixed_batch` of the module is the batch size of the program, or None for any size.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch triggers its own deprecation warnings
             module = unflatten(program)
     except Exception:  # torch may raise anything for graphs that it cannot split
-        module = program.module()
+        module = program.module()  # without submodules, no hooks fire
     else:
         for name, part in [*module.named_modules(remove_duplicate=False)]:
             if name and (layer := _layer(part)) is not None:
@@ -392,14 +388,14 @@ def unwrap(model: Any) -> nn.Module:
 
 
 def original(model: nn.Module) -> nn.Module:
-    """Return the module inside DataParallel and `torch.compile`, whose hooks run."""
+    """Return the module inside DataParallel and `torch.compile` wrappers."""
     while (inside := model._modules.get("_orig_mod", unwrap(model))) is not model and inside is not None:
         model = inside
     return model
 
 
 def input_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
-    """Return the device of the inputs, checked against that of the model."""
+    """Return the device of the inputs; raise Problem unless the model is on that device."""
     homes = list(dict.fromkeys(tensor.device for tensor in (*model.parameters(), *model.buffers())))
     if any(home.type == "meta" for home in homes):
         raise Problem("model", "parameters on the meta device have no values", hint="load them first")
@@ -423,7 +419,7 @@ def as_device(name: str, value: torch.device | str) -> torch.device:
 
 
 def to_tensor(values: Any, name: str = "data") -> Tensor:
-    """Convert `values` to a tensor; read-only memory and negative strides are copied."""
+    """Convert `values` to a tensor; arrays that torch cannot share are copied."""
     if isinstance(values, Tensor):
         return values
     array = native(as_numbers(values, name))
@@ -434,7 +430,7 @@ def to_tensor(values: Any, name: str = "data") -> Tensor:
 
 
 def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of the model's forward by name; empty for a scripted module."""
+    """Return the parameters of `forward` by name; empty for a scripted module."""
     try:
         return inspect.signature(model.forward).parameters
     except (TypeError, ValueError):  # a scripted module has no Python signature
@@ -450,8 +446,7 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
     """Call the model.
 
     Raises:
-        Problem: torch cannot run the model on these inputs. Errors that the model itself raises and memory errors are
-            propagated.
+        Problem: torch cannot run the model on these inputs. Errors that the model itself raises are propagated.
     """
     try:
         return model(*args, **kwargs)
@@ -482,13 +477,13 @@ def _hint(model: nn.Module, inputs: list[Any]) -> str:
 
 
 def find_values(result: Any) -> Tensor:
-    """Return the logits in the output of a model, in their own shape and type."""
+    """Return the logits in the output of a model, unchanged."""
     values = _search(result)
     if values is None:
         held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
         raise Problem(
             "model", f"it returned {type(result).__name__}{held}",
-            hint="return a tensor, a tuple that starts with one, a dict with 'logits' or an object with .logits",
+            hint="return a tensor, a tuple that starts with a tensor, a dict with 'logits' or an object with .logits",
         )  # fmt: skip
     if not values.is_floating_point():
         raise Problem("model", f"it returned {values.dtype} values", hint="return floating-point logits, not classes")
@@ -517,7 +512,7 @@ def _candidate(name: str, part: nn.Module, shape: tuple[int, ...], classes: int)
 
 
 def _tensors(batch: Batch) -> list[Any]:
-    """Return the positions and names of the inputs with rows."""
+    """Return the positions and names of the inputs that have rows."""
     given = {**dict(enumerate(batch.args)), **batch.kwargs}
     return [key for key, one in given.items() if isinstance(one, Tensor) and one.ndim]
 
@@ -538,7 +533,7 @@ def _few(values: Tensor) -> np.ndarray:
 
 
 def check_logits(values: Tensor) -> None:
-    """Raise Problem if logits look like probabilities, as when a model ends in a function instead of a module."""
+    """Raise Problem if logits look like probabilities."""
     few = _few(values)
     few = in_rows(few) if few.ndim > 2 else few
     check_single(few)
@@ -559,7 +554,7 @@ def _difference(output: Tensor, logits: Tensor) -> float:
 
 @torch.no_grad()
 def fingerprint(model: nn.Module) -> list[float] | None:
-    """Return the numbers of `TorchRunner.fingerprint`, even for a module that cannot run yet."""
+    """Return the numbers of `TorchRunner.fingerprint`, or None if there are no weights with values."""
     module = original(model)
     parameters = [one for one in module.parameters() if one.is_floating_point()]
     kept = {
@@ -570,6 +565,7 @@ def fingerprint(model: nn.Module) -> list[float] | None:
     }
     if any(torch.nn.parameter.is_lazy(one) or one.is_meta for one in (*parameters, *kept.values())):
         return None
+    # seven numbers for the weights (count, norm, four projections, precision), and six for the compressed buffers
     half = any(one.element_size() < 4 for one in parameters)
     weights, buffers = _numbers(parameters), _numbers([_compressed(one) for one in kept.values()])
     return [*weights, float(half), *buffers] if weights[0] or buffers[0] else None

@@ -1,4 +1,4 @@
-"""Train a copy of the second half of a network on clean and perturbed inputs; the network itself is not changed."""
+"""Train a copy of the second half of a network on clean and perturbed inputs, without changing the network."""
 
 from __future__ import annotations
 
@@ -26,18 +26,13 @@ from qipf.tasks.views import FAR, STEP, is_image
 from qipf.training.loop import PADDING, Split, crop, negative_log_likelihood, seeded
 
 PART = 2**26
-"""The number of bytes of inputs perturbed at a time."""
+"""The number of bytes of inputs perturbed at a time; many small chunks would delay a GPU."""
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
-    """Read the inputs and check their labels; return them as one batch, and the number of logits.
+    """Read at most `size` labelled inputs of at most `memory` bytes; return one batch, and the number of logits.
 
-    Args:
-        start: The model and the data.
-        size: The maximum number of inputs.
-        memory: The maximum size of the inputs in bytes. Larger data is sampled at random; loaders are truncated.
-        seed: The seed of the sample.
-        progress: Show a progress bar.
+    Larger data is sampled at random, and loaders are truncated.
     """
     first = start.first
     room = max(1, memory * first.rows // max(1, sum(one.nbytes for one in _tensors(first))))
@@ -73,19 +68,17 @@ def _joined(*parts: Any) -> Any:
 
 
 class CopyLearner(nn.Module):
-    """Map input indices to the logits of the copy: index i is input i, and N + i is a perturbed version of input i.
+    """Map input indices to the logits of the copy; index N + i is a perturbed version of input i.
 
-    Call `draw` at the start of every epoch to perturb all inputs, in large chunks, because a GPU would have to wait for
-    many small chunks. The network is run only up to the split.
+    Call `draw` at the start of every epoch to perturb all inputs. The network is run only up to the split.
 
     Args:
         network: The network, which is not a submodule.
-        half: The copy of the network's second half.
+        half: The copy of the second half.
         data: N inputs.
         change: The function that perturbs inputs.
-        generator: The generator of `change`. It is seeded in every epoch from the global generator, whose state is
-            saved in checkpoints.
-        views: Views that preserve the class: "mirror" mirrors half of the images, and "far" moves them.
+        generator: The generator of `change`, seeded in every epoch from the global generator.
+        views: Views that preserve the class: "mirror" mirrors half of the images, and "far" shifts them.
     """
 
     def __init__(
@@ -98,12 +91,12 @@ class CopyLearner(nn.Module):
         self._data, self._change, self._generator, self._views = data._replace(labels=None), change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
         self._both = joined([self._data, self._data])  # `draw` overwrites the second half
-        if is_image(data.inputs):  # fixes the value range, which must not depend on interruptions
+        if is_image(data.inputs):  # determines the value range, which must not depend on interruptions
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
 
     def identity(self, inputs: bool = True) -> str:
-        """Return a digest of the weights of the copy and, if `inputs` is True, of the inputs."""
+        """Return a digest of the weights of the copy and, optionally, of the inputs."""
         found, data = hashlib.sha256(), tree_leaves((self._data.args, dict(self._data.kwargs))) if inputs else ()
         for values in (*self.copy.weights().values(), *data):
             if isinstance(values, Tensor):
@@ -118,7 +111,7 @@ class CopyLearner(nn.Module):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Return a context manager in which this module can be called and the network is not changed."""
+        """Return a context manager in which this module can be called."""
         with untouched(self._network[0], eager=True), self._recorder.attached(), watching([self.copy.start], _stop):
             yield
 
@@ -134,7 +127,7 @@ class CopyLearner(nn.Module):
         return self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs).reshape(batch.rows, -1)
 
     def draw(self) -> None:
-        """Perturb all inputs in place: a recorded training step reads the same memory in every epoch."""
+        """Perturb all inputs again."""
         self._generator.manual_seed(int(torch.randint(2**62, ())))
         rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in _tensors(self._data))))
         with torch.autocast(self.device.type, enabled=False):
@@ -143,7 +136,7 @@ class CopyLearner(nn.Module):
                 perturbed = part.replaced(self._change(part.inputs))
                 start = self._data.rows + first
                 for whole, values in zip(_tensors(self._both), _tensors(perturbed), strict=True):
-                    if whole.ndim:
+                    if whole.ndim:  # in place, because a recorded training step always reads the same memory
                         whole[start : start + part.rows].copy_(values)
 
     def _moved(self, images: Tensor) -> Tensor:
@@ -172,7 +165,7 @@ def _stop(*_: Any) -> None:
 
 
 def epoch_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
-    """Estimate the duration of an epoch with `rows` rows per step, without changing the copy."""
+    """Estimate the seconds per epoch with `rows` rows per step."""
     before, device = learner.copy.weights(), learner.device
     learner.copy.learn(True)
     chosen = torch.randperm(len(split.inputs), generator=torch.Generator().manual_seed(0))[:rows]

@@ -1,4 +1,4 @@
-"""Train a network on inputs and targets that stay on the device; an interrupted run resumes from its checkpoint."""
+"""Train a network on inputs and targets that fit on the device, and resume interrupted runs from a checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Split(NamedTuple):
     targets: Tensor
     """`(N,)` int64 classes, or float32 values for regression."""
 
-    # len(split) stays 2, as for every NamedTuple: `inputs, targets = split` must work.
+    # len(split) is 2, as for every NamedTuple, so that `inputs, targets = split` works
 
 
 SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorDataset
@@ -50,14 +50,14 @@ SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorData
 
 
 def as_split(data: SplitLike, name: str = "data") -> Split:
-    """Convert a Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors to a Split.
+    """Convert training data to a Split.
 
-    Tensors keep their floating-point type; NumPy floating-point arrays are cast to torch's default dtype. Integer and
-    boolean targets become int64, and those of shape (N, 1) become (N,).
+    Floating-point NumPy arrays are cast to torch's default dtype. Integer and boolean targets become int64, and their
+    shape (N, 1) becomes (N,).
 
     Args:
-        data: The data.
-        name: Its name in error messages.
+        data: A Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors.
+        name: The name of the data in error messages.
 
     Raises:
         TypeError: `data` has an unsupported type.
@@ -70,8 +70,8 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
         and all(isinstance(part, Tensor | np.ndarray) and part.ndim for part in parts)
     ):
         raise TypeError(
-            f"{name}: expected a Split, a pair (inputs, targets) of arrays or a TensorDataset of both, got "
-            f"{describe(parts)}; concatenate the batches of a loader first"
+            f"{name}: expected a Split, a pair (inputs, targets) of arrays or a TensorDataset, got {describe(parts)}; "
+            "concatenate the batches of a loader first"
         )
     inputs, targets = (_as_torch(part) for part in parts)
     if len(inputs) != len(targets):
@@ -124,41 +124,38 @@ def train(
     cuda_graph: bool = False,
     progress: bool = True,
 ) -> nn.Module:
-    """Train `net` in place and return it, in eval mode.
+    """Train `net` in place and return it in evaluation mode.
 
-    On the CPU, the result is a bit-exact function of the initial weights, the data and the arguments. On CUDA, the
-    network runs in bfloat16 autocast with channels-last images. The global random generators are restored.
+    On the CPU, the result is exactly reproducible. On CUDA, the network runs in bfloat16 autocast with channels-last
+    images. The global random generators are restored.
 
     Args:
-        net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
-        split: The training data, a Split or anything that `qipf.training.loop.as_split` accepts; it is copied to the
-            device once.
+        net: A module that maps a batch of inputs to logits `(N, C)`, or to predictions `(N, 1)` for regression.
+        split: The training data: a Split, a pair (inputs, targets) of arrays or a TensorDataset.
         epochs: The number of epochs.
-        batch_size: The number of inputs per step; the last step of an epoch may have fewer.
+        batch_size: The number of inputs per step.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
         weight_decay: Decoupled for Adam (AdamW), an L2 penalty for SGD. It applies to parameters with two or more axes
-            (not to biases and normalisation layers), except for those listed in the attribute `undecayed` of a module.
+            that no module lists in an attribute `undecayed`.
         optimizer: Adam, or SGD with momentum 0.9.
         schedule: The schedule of the learning rate; see `one_cycle`.
         augment: Random crops by up to 4 pixels, with or without random horizontal flips.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
-        seed: The seed of the order of the data, the augmentation and dropout.
-        device: The device to train on, to which the network is moved; None for the network's device.
-        checkpoint: A file written after every epoch. If it exists, training resumes from it and produces the same
-            weights as an uninterrupted run; if the run is complete, its weights are restored. Callbacks are called
-            only for the remaining steps.
-        identity: A description of anything else that the run depends on; a checkpoint with a different identity is
-            rejected.
+        seed: The seed of the data order, augmentation and dropout.
+        device: The device to which the network is moved; None for its current device.
+        checkpoint: A file written after every epoch. If the file exists, training resumes from it and produces the same
+            weights as an uninterrupted run. Callbacks are called only for the remaining steps.
+        identity: A description of anything else that the run depends on, which a checkpoint must match.
         on_start: Called at the start of every epoch.
-        on_step: Called as `on_step(steps done, net)` after every step.
-        on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
-        cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network
-            and the loss must not contain Python control flow that changes between steps. Ignored on other devices.
-        progress: Show a progress bar with loss and accuracy.
+        on_step: Called as `on_step(completed_steps, net)` after every step.
+        on_epoch: Called after every epoch. Callbacks must not change the weights or the mode of the network.
+        cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The Python
+            control flow of the network and the loss must not change between steps.
+        progress: Show a progress bar.
 
     Raises:
         TypeError: `split` is not training data.
-        ValueError: An argument is out of range, the checkpoint belongs to a different run, or the loss is not finite.
+        ValueError: An argument is out of range, the checkpoint belongs to another run, or the loss is not finite.
     """
     split = as_split(split, "split")
     _check(split, epochs, batch_size, learning_rate, augment)
@@ -230,7 +227,7 @@ def train(
 
 
 def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
-    """Return the accuracy on `split`; the mode of the network is restored."""
+    """Return the accuracy on `split`."""
     split = as_split(split, "split")
     if split.targets.is_floating_point():
         raise ValueError("split: expected integer classes as targets, got floating-point targets of a regression")
@@ -249,7 +246,7 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
 def minibatches(
     inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the data once in random order; the generator is on the CPU, so the order is the same on all devices."""
+    """Yield the data once in a random order, which is the same on all devices."""
     order = torch.randperm(len(inputs), generator=generator)
     places = torch.randint(0, 2 * PADDING + 1, (len(inputs), 2), generator=generator)
     flips = torch.rand(len(inputs), generator=generator) < 0.5
@@ -268,7 +265,7 @@ def minibatches(
 
 
 def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
-    """Crop each padded image to its original size, and mirror those in `flips`."""
+    """Crop each padded image to its original size, and mirror the images marked in `flips`."""
     count, channels, height, width = padded.shape
     height, width = height - 2 * PADDING, width - 2 * PADDING
     columns = torch.arange(width, device=padded.device).expand(count, -1)
@@ -282,15 +279,10 @@ def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
 
 
 class GraphedStep:
-    """Run `step(inputs, targets)`; after a few ordinary steps, record one as a CUDA graph and replay it.
+    """Run `step(inputs, targets)`; after a few ordinary steps, record a step as a CUDA graph and replay it.
 
-    The speed of small networks is limited by kernel launches. On an H200, recorded steps reduce the time per epoch from
-    1.25 s to 0.17 s for LeNet, from 1.02 s to 0.35 s for VGG-3, and from 1.66 s to 1.00 s for ResNet-18
-    (results/recorded-steps.json).
-
-    The step is recorded for the shape of the first batch. Batches of other shapes, such as the last batch of an epoch,
-    run as ordinary steps. Python control flow in a step is evaluated only during the recording. A step that waits for
-    the GPU, as `.item()` does, or draws random numbers on the CPU is never recorded.
+    The step is recorded for the shape of the first batch; batches of other shapes run as ordinary steps. A step that
+    waits for the GPU, as `.item()` does, or draws random numbers on the CPU is never recorded.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
@@ -352,7 +344,7 @@ class GraphedStep:
 
 @contextlib.contextmanager
 def _syncs_refused() -> Iterator[None]:
-    """Raise RuntimeError where a step waits for the GPU."""
+    """Raise RuntimeError if a step waits for the GPU."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(action="ignore"):  # PyTorch calls this mode a prototype
         torch.cuda.set_sync_debug_mode("error")
@@ -363,7 +355,7 @@ def _syncs_refused() -> Iterator[None]:
 
 
 class _Tally:
-    """Loss and correct predictions of an epoch, summed on the device because reading a value blocks."""
+    """The loss and the correct predictions of an epoch, summed on the device because reading a value blocks."""
 
     def __init__(self, regression: bool, device: torch.device) -> None:
         self.sums = torch.zeros(2, dtype=getattr(torch, widest_float(device)), device=device)
@@ -391,7 +383,7 @@ class _Tally:
 def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded: bool) -> torch.optim.Optimizer:
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trained:
-        raise ValueError("net: expected trainable parameters, got none that requires a gradient")
+        raise ValueError("net: expected trainable parameters, got none that require a gradient")
     named = {id(m.get_parameter(own)) for m in net.modules() for own in getattr(m, "undecayed", ())}
     spared = [p for p in trained if p.ndim <= 1 or id(p) in named]
     decayed = [p for p in trained if p.ndim > 1 and id(p) not in named]
@@ -416,10 +408,7 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators, which dropout uses, and restore them afterwards.
-
-    Meanwhile, other threads that enter this context wait; threads that read a model do not touch the generators.
-    """
+    """Seed the global generators, which dropout uses, in one thread at a time, and restore them afterwards."""
     cuda = device.type == "cuda"
     with seeding(), torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(seed)
@@ -443,14 +432,14 @@ def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, aug
 
 
 def device_of(net: nn.Module) -> torch.device:
-    """Return the device of the network's parameters (or buffers); the CPU if there are none."""
+    """Return the device of the parameters or buffers of a network; the CPU if there are none."""
     for tensor in (*net.parameters(), *net.buffers()):
         return tensor.device
     return torch.device("cpu")
 
 
 def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean loss of a batch: cross-entropy of the logits, or squared error for floating-point targets."""
+    """Return the mean cross-entropy of the logits, or the mean squared error for floating-point targets."""
     if targets.is_floating_point():
         return functional.mse_loss(outputs.reshape(targets.shape), targets)
     if outputs.ndim == 2 and outputs.shape[1] == 1:
@@ -465,8 +454,7 @@ def _classes(outputs: Tensor) -> Tensor:
 def one_cycle(step: int, steps: int, peak: float) -> float:
     """Return the learning rate of a step: cosine annealing from 4 % of `peak` up to `peak`, then down to 0.1 % of it.
 
-    The peak is reached after a quarter of the steps (Smith and Topin, "Super-convergence", 2018). The rate depends only
-    on the step, so a resumed run needs no other state.
+    The peak is reached after a quarter of the steps (Smith and Topin, "Super-convergence", 2018).
     """
     top = max(1.0, 0.25 * (steps - 1))
     if step < top:

@@ -36,7 +36,7 @@ def save_state(
     settings: dict[str, Any],
     device: torch.device,
 ) -> None:
-    """Write the state on which the next epoch depends; the learning rate depends only on the step."""
+    """Write the state from which the next epoch can start."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {f"net.{name}": tensor for name, tensor in net.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -63,12 +63,14 @@ def load_state(
     """Restore a state written by `save_state`, and return the number of completed epochs.
 
     Raises:
-        ValueError: The file is not a checkpoint, or belongs to a different run.
+        ValueError: The file is not a checkpoint or belongs to another run.
     """
     header, tensors = _read(path)
     found = json.loads(header["settings"])
     different = [
-        f"{key} was {found.get(key)!r}, is {settings[key]!r}" for key in settings if found.get(key) != settings[key]
+        f"{key} was {found.get(key)!r} and is now {settings[key]!r}"
+        for key in settings
+        if found.get(key) != settings[key]
     ]
     if different:
         raise ValueError(
