@@ -2,8 +2,8 @@
 
 | name | input | description |
 |---|---|---|
-| lenet | images of at least 12x12 | LeNet-5 as in the authors' program: tanh, average pooling, dense layers 400-120-84-10 |
-| vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters) and dense layers of 128 and 10 units |
+| lenet | images of at least 12x12 | LeNet-5 as in the authors' program: tanh, average pooling, dense layers 120-84-10 |
+| vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense layers 128-10 |
 | resnet18 | images of at least 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
 | small-cnn | images of at least 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
 | mlp-regression | 1 number | 3 hidden layers of 100 units, one output: the regression example |

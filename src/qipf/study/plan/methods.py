@@ -42,8 +42,7 @@ def decoded(values: Any, kind: Any, where: str = "") -> Any:
     """Convert a TOML table or value to `kind`: a struct, a list or a simple type.
 
     Raises:
-        PlanError: A key is unknown, or a value has the wrong type or is out of range. The message names the key,
-            preceded by `where`.
+        PlanError: A key is unknown, or a value is invalid; the message names the key.
     """
     if isinstance(values, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         check_keys(values, kind.__struct_fields__, where or "the plan")

@@ -132,13 +132,13 @@ class Pair:
     """A dataset and a network with all settings resolved.
 
     Attributes:
-        dataset: A name in `qipf.study.datasets.NAMES`, or an .npz file.
-        net: A name in `qipf.study.nets.NETS`, or a name for the user's own model.
+        dataset: A name in `DATASETS`, or an .npz file.
+        net: A name in `NETWORKS`, or a name for the user's own model.
         model: The user's own model (`module:callable`, or a file with a suffix in `MODEL_FILES`), or None.
         weights: A safetensors file for `module:callable`, or None.
         train: Training recipe; empty for the user's own model.
         seeds: Seeds of the base networks; with a pool, indices of its members.
-        pool: Number of networks that base networks and ensembles share; 0 for no pool.
+        pool: Number of networks that base networks and ensembles share; 0 for none.
         shifts: Intensities of each shift, keyed by its name.
         severity: Severities, keyed by shift: 1-based positions in the standard grid or, for other intensities, in
             `shifts`.
@@ -147,9 +147,9 @@ class Pair:
         reference_size: Number of training inputs for fitting scorers; 0 for all.
         calibration_size: Number of inputs to hold out from the training data or, for the user's own model, from the
             test data. Unused if the dataset file contains x_held_out.
-        bootstrap: Number of bootstrap resamples for confidence intervals; 0 for no intervals.
+        bootstrap: Number of bootstrap resamples for confidence intervals; 0 for none.
         out_of_distribution: Datasets whose inputs should receive a high uncertainty.
-        shifted: The user's own shifted files, one per severity, keyed by names that are also in `shifts`.
+        shifted: The user's own shifted files, one per severity, keyed by names in `shifts`.
         predicts: A key of `qipf.study.plan.methods.PREDICTS`.
         coverage: Target coverage of regression intervals.
     """
@@ -185,7 +185,7 @@ class Pair:
         return f"{self.dataset_name}/{self.net}"
 
     def grid(self, group: str) -> tuple[float, ...]:
-        """Return the intensities of a group, which are a single 0 if its inputs are not shifted."""
+        """Return the intensities of a group; (0.0,) if its inputs are not shifted."""
         return self.shifts.get(group, (0.0,))
 
     def condition(self, group: str, place: int) -> tuple[float, int]:
@@ -240,7 +240,9 @@ def load(plan: str | Path) -> Plan:
     elif path.is_file():
         content, folder = path.read_bytes(), path.parent
     else:
-        raise UnknownPlanError(f"there is no plan {name!r} and no TOML file of this name; {did_you_mean(name, shipped())}")
+        raise UnknownPlanError(
+            f"there is no plan {name!r} and no TOML file of this name; {did_you_mean(name, shipped())}"
+        )
     try:
         values = parse_toml(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -376,7 +378,9 @@ def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, st
         if weights is not None:
             raise PlanError(f"{where}.weights: can only be used together with `model`")
         if net not in NETWORKS:
-            raise PlanError(f"{where}.net: {net!r} is not a network, and `model` is not set; {did_you_mean(net, NETWORKS)}")
+            raise PlanError(
+                f"{where}.net: {net!r} is not a network, and `model` is not set; {did_you_mean(net, NETWORKS)}"
+            )
         return net, None, None
     if model.endswith(MODEL_FILES):
         if weights is not None:

@@ -48,7 +48,7 @@ class MethodInfo:
     """An entry of the registry.
 
     Attributes:
-        name: Name of the method in plans and tables.
+        name: Name in plans and tables.
         title: Title in reports, without the statistic.
         family: Group of similar methods.
         slot: Colour and marker in charts (see `slots`); shared by "qipf" and "weight-qipf".
@@ -144,11 +144,7 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Override titles of methods during the block, for a run in which a name had another meaning.
-
-    Args:
-        titles: The value of "titles" in the run's environment.json; invalid values are ignored.
-    """
+    """Override titles of methods during the block with the "titles" in a run's environment.json, if any."""
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
     try:

@@ -54,7 +54,7 @@ _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
 
 
 def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return `make()` from a cache that keeps a few results per kind, which is `key[0]`."""
+    """Return the result of `make()` from a cache that keeps a few results per kind (`key[0]`)."""
     kept = _CACHE.setdefault(key[0], OrderedDict())
     if key not in kept:
         while len(kept) >= _LARGEST[key[0]]:
@@ -90,8 +90,8 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     ):
         notes.insert(
             0,
-            f"calibrated on {len(data.held_out.inputs)} test inputs, which are not evaluated, because the model may have "
-            "seen all training data; add x_held_out and y_held_out to an .npz file to evaluate all test inputs",
+            f"calibrated on {len(data.held_out.inputs)} test inputs, which are not evaluated, because the model may "
+            "have seen all training data; add x_held_out and y_held_out to an .npz file to evaluate all test inputs",
         )
     if data.predicts == "numbers":
         known, new = (mean_error(net, part, given["dataset"]) for part in (data.train, data.test))
@@ -231,7 +231,7 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Predict under a shift, and store the predictions, their probabilities of error and the labels."""
+    """Predict the inputs of a group at all its intensities."""
     found, predicts = _rows(context, parents["network"], group_of(params)), _predicts(context, parents)
     arrays: dict[str, np.ndarray] = {}
     if predicts == "numbers":
@@ -258,7 +258,7 @@ def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
 
 
 def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Score every prediction under a shift; for a regression, also store its scale."""
+    """Score the predictions for a group at all its intensities."""
     if params["kind"] == "scores":
         with own_model.unchanged(params["file"], params["digest"]):
             return Result({}, read_scores(params, context.arrays(parents["base"])))
@@ -400,7 +400,7 @@ def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> di
     Conditions without rows are omitted.
 
     Raises:
-        ValueError: A column is missing, a condition has only some of its scores, or a value is invalid.
+        ValueError: The file is invalid, or lacks some scores of a condition.
     """
     file, count = params["file"], len(base["labels"])
     columns = csv_columns(file, Path(file))
@@ -449,10 +449,7 @@ REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Measure the time per sample of a forward pass and of a method, in one batch.
-
-    The time of a method includes the forward pass and the score or, for a method of several passes, all passes.
-    """
+    """Measure the time per sample of a forward pass, and of a method with all its passes."""
     net, data, device = network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
     many, several = methods.is_many(params["kind"]), not data.task.independent

@@ -79,7 +79,7 @@ class Executor:
 
 
 class Serial(Executor):
-    """An executor that runs tasks in this process, one at a time; `submit` waits for the task."""
+    """An executor that runs tasks in this process; `submit` waits for the task."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -95,7 +95,7 @@ class Serial(Executor):
 
 
 class Local(Executor):
-    """An executor that runs tasks in local processes. Each process has its own pool, so its death affects no others."""
+    """An executor that runs tasks in local processes, which may die without affecting each other."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
@@ -135,7 +135,7 @@ class Local(Executor):
 class Cluster(Executor):
     """An executor that runs tasks on Dask workers, which need the same version of qipf and access to the store.
 
-    `patience` is the number of seconds to wait for the scheduler at the start and after a lost connection.
+    `patience` is the number of seconds to wait for the scheduler.
 
     Raises:
         Problem: No scheduler responds.
@@ -353,7 +353,7 @@ def run_task(job: Job) -> dict[str, str]:
 
 
 def run_for(parent: int, job: Job) -> dict[str, str]:
-    """Call `run_task` in a process that ends when `parent` does; a loky process would not."""
+    """Call `run_task`, and end this process when the process `parent` ends."""
     global _watcher
     if _watcher is None:
         os.environ.pop(SAFE_PATH, None)  # not for processes that a user's model may start

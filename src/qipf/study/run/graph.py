@@ -35,7 +35,6 @@ class Cell:
         params: JSON values; only these and the parents affect the result.
         parents: Cells whose results this cell reads, keyed by role.
         task: Name of a task, whose cells run one after another in one process.
-        label: Description for users.
         cost: Expected work, for scheduling and the progress bar.
         exclusive: True if no other cell may run at the same time.
     """
@@ -52,7 +51,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """Hash of the kind, the version, the parameters and the keys of the parents."""
+        """Hash of everything that determines the result."""
         parts = {
             "kind": self.kind,
             "version": self.version,
@@ -271,7 +270,7 @@ class _PairCells:
         return self._cell("model", params, self.pair.name)
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """Return the members of an ensemble: the base network and its neighbours in the pool, or additional networks."""
+        """Return the members of an ensemble: the base network, and neighbours in the pool or additional networks."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]

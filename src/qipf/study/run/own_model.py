@@ -59,8 +59,8 @@ def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
     def check() -> None:
         if path is not None and expected and (found := model_file_digest(path)) != expected:
             raise ChangedError(
-                f"{path} differs from the file at the start of the run: expected SHA-256 {expected[:12]}, got {found[:12]}; run the same "
-                "command again to use the new file"
+                f"{path} differs from the file at the start of the run: expected SHA-256 {expected[:12]}, got "
+                f"{found[:12]}; run the same command again to use the new file"
             )
 
     check()
@@ -133,7 +133,7 @@ _PINNED = "__qipf_module_digest__"
 
 
 def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = None) -> nn.Module:
-    """Build the user's model with a fixed seed, so that every process obtains the same network.
+    """Build the user's model with a fixed seed.
 
     Args:
         model: A file with a suffix in `MODEL_FILES`, or "module:callable".
@@ -198,7 +198,7 @@ def _network_digest(model: str, net: nn.Module) -> str:
 
 
 def _pinned_digest(name: str) -> str:
-    """Return the digest of a module's source at its first use in this process, even if the file has been edited since."""
+    """Return the digest that a module's source had at the first call in this process."""
     module = sys.modules[name]
     if _PINNED not in vars(module):
         source = getattr(module, "__file__", None)

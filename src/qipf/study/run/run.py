@@ -94,7 +94,7 @@ def run(
 ) -> RunSummary:
     """Run the targets and all cells that they depend on, except those already in the store.
 
-    If a cell fails, the cells that depend on it are skipped. The next run tries it again.
+    If a cell fails, the cells that depend on it are skipped.
 
     Raises:
         StoreError: The store can no longer be written.
@@ -218,7 +218,7 @@ def run_plan(
         device: "cpu" or "cuda"; None selects CUDA if it is available.
         data: Folder with dataset files.
         workers: Number of local processes; None for one per core.
-        times: Also measure the time per sample. A later run on an idle machine can add it.
+        times: Also measure the time per sample, which requires an idle machine.
         quiet: Print only failures and warnings about results.
 
     Returns:

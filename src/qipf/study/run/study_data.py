@@ -203,7 +203,7 @@ def first(split: Split, size: int) -> Split:
 
 
 def some_labelled(split: Split, size: int, predicts: str) -> Split:
-    """Return at most `size` rows with labels, evenly spaced in case the file is sorted."""
+    """Return at most `size` rows with labels, evenly spaced."""
     rows = labelled(split.targets, predicts).flatten(1).any(dim=1).nonzero().flatten()
     places = np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).round().astype(int))
     return _rows(split, rows[torch.from_numpy(places).to(rows.device)])
@@ -262,7 +262,7 @@ def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -
 
 
 def held_out_of(pair: Pair) -> str:
-    """Return the part to hold out from: "test" for a user's model, which may have seen all training data."""
+    """Return the part to hold inputs out from, which is "test" for the user's own model."""
     return "train" if pair.model is None else "test"
 
 
@@ -300,10 +300,7 @@ class Group(NamedTuple):
 
 
 def common_rows(count: int, size: int) -> np.ndarray:
-    """Return the rows on which all methods are compared: `size` of `count` at random, or all if `size` is 0.
-
-    The same arguments always yield the same rows.
-    """
+    """Return `size` of `count` rows, drawn with a fixed seed for comparing methods, or all if `size` is 0."""
     if not 0 < size < count:
         return np.arange(count)
     return np.sort(np.random.default_rng(1).choice(count, size, replace=False))

@@ -72,7 +72,7 @@ TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.p
 
 
 class Damage(NamedTuple):
-    """A damaged file, the damage, and the key of the cell that the file belongs to, if any."""
+    """A damaged file, the reason, and the key of its cell, if any."""
 
     file: Path
     why: str
@@ -172,10 +172,8 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
-    """Remove the temporary files, the marks and the unused checkpoints of killed runs.
-
-    A folder may be a link to a folder with other files, which are kept.
-    """
+    """Remove the temporary files, the marks and the unused checkpoints of killed runs."""
+    # only files whose names a store creates, because a folder may be a link to a folder with other files
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]
     with explained(store.path):
