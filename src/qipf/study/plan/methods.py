@@ -68,7 +68,7 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean X?" if a known name is similar, otherwise a list of the known names."""
+    """Suggest the most similar known name, or list all known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
@@ -88,7 +88,7 @@ ALIASES = {"qipf": "weight-qipf"}
 MODEL_FILES = (".pt2", ".h5", ".onnx")
 """Suffixes of files that contain a whole network."""
 ONE_PASS_FILES = (".pt2", ".onnx")
-"""Suffixes of files whose network cannot be changed, as methods of several passes require."""
+"""Suffixes of files whose network cannot be changed; methods of several passes need to change it."""
 TOKEN_SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
 """Scores available for tokens; they need only a summary of the logits."""
 FIT_ON = ("reference", "held-out", "perturbed")
@@ -210,7 +210,7 @@ MOVING = ("rotation", "shear", "zoom", "shift", "scale")
 
 
 def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
-    """Raise PlanError for a setting, a shift or a method that does not fit the task of a pair."""
+    """Raise PlanError if a setting, shift or method does not fit the task of a pair."""
     task, kind = pair.predicts, PREDICTS[pair.predicts]
     for method in pair.methods:
         problem = _misfit(task, method.name, method.kind, method.params)

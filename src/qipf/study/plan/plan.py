@@ -123,7 +123,7 @@ class Method:
     seeds: tuple[int, ...] | None = None
 
     def measured_on(self, seed: int) -> bool:
-        """Return True if the method is measured on the base network with this seed."""
+        """Return True if the method is measured on this base network."""
         return self.seeds is None or seed in self.seeds
 
 

@@ -174,7 +174,7 @@ def split_column(identifier: str) -> tuple[str, str]:
 
 
 def title(name: str, statistic: str) -> str:
-    """Return the title of a method with its statistic, such as "MC dropout, standard deviation"."""
+    """Return a title such as "MC dropout, standard deviation"."""
     words = STATISTICS.get(statistic, statistic)
     return f"{info(name).title}, {words}" if words else info(name).title
 
@@ -192,7 +192,7 @@ def shown_first() -> tuple[str, ...]:
 def slots(names: Iterable[str]) -> dict[str, int]:
     """Return the slot of each method: its colour is `slot % COLOURS`, and its marker `slot // COLOURS`.
 
-    Names that are not in the registry receive free slots in order.
+    Unknown names receive free slots in order.
     """
     names = list(dict.fromkeys(names))
     taken = {REGISTRY[name].slot for name in names if name in REGISTRY}

@@ -109,7 +109,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
-    """Check the predictions of a regression on the first inputs and return their mean absolute error."""
+    """Return the mean absolute error of a regression on the first inputs."""
     few = study_data.first(split, SOME[True])
     predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)
@@ -393,7 +393,7 @@ SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
 def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Read the scores of one group from a CSV file and return them as `score/0`, `score/1`, and so on.
+    """Read the scores of one group from a CSV file, as `score/0`, `score/1`, and so on.
 
     The file has the columns `score` (higher is less certain) and `index` (of the evaluated input). The optional columns
     `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity` restrict a row to a condition.
@@ -449,7 +449,7 @@ REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Measure the time per sample of a forward pass, and of a method with all its passes."""
+    """Measure the time per sample of a forward pass, and of a method including all its passes."""
     net, data, device = network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
     many, several = methods.is_many(params["kind"]), not data.task.independent

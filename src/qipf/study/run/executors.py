@@ -306,7 +306,7 @@ def _modules() -> set[str]:
 
 
 def check_code() -> None:
-    """Raise RefusedError if modules were imported after `code` and the files of the package have changed since."""
+    """Raise RefusedError if modules were imported after `code` and the package has changed since."""
     if _modules() - _imported and digest_of(PACKAGE) != code():
         raise RefusedError(
             f"the code of qipf was replaced while {place()} ran a cell, whose result is discarded; run the same "

@@ -113,7 +113,7 @@ def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
 
 
 def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
-    """Group cells by task, in order; a cell without a task becomes a task of its own."""
+    """Group cells by task; a cell without a task becomes a task of its own."""
     tasks: dict[str, WorkItem] = {}
     for cell in cells:
         name = cell.task or cell.key

@@ -152,7 +152,7 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
         if found != expected["model"]:
             raise ChangedError(
                 f"the model {model} differs from the model at the start of the run: expected digest "
-                f"{expected['model'][:12]}, got {found[:12]}; use the same source and weights on every worker"
+                f"{expected['model'][:12]}, got {found[:12]}; use the same source and weights on every worker and run again"
             )
     return net
 

@@ -54,17 +54,16 @@ class Row(NamedTuple):
         seed: Seed of the base network.
         shift: "clean", the name of a shift, or "ood:" followed by a dataset.
         intensity: Intensity in the unit of the shift.
-        severity: 1 or more; 0 without a shift.
+        severity: At least 1; 0 without a shift.
         method: Name of the method in the plan.
         score: "score" for methods of one pass; for several passes, a statistic such as "std".
-        errors: Target of the score: errors of the "base" network or of the method's "own" mean prediction, "ood"
-            inputs, or the "size" of the errors of a regression.
+        errors: What the score should detect: errors of the "base" network or of the method's "own" mean prediction,
+            "ood" inputs, or the "size" of errors in a regression.
         metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability).
             For a regression, a measure of `compare_intervals` or "error", the mean absolute error.
         value: NaN if the metric is undefined.
         low: Lower end of the 95% bootstrap interval, or NaN.
         high: Upper end, or NaN.
-        n: Number of predictions.
         accuracy: Fraction of correct predictions; NaN for a regression.
         subset: "all", or "common" for the inputs that every method scored. Compare methods only on the latter.
     """
@@ -192,7 +191,7 @@ class Bench:
         return found
 
     def times(self) -> list[dict[str, Any]]:
-        """Return the milliseconds per sample of every method and its forward pass."""
+        """Return the time per sample, in milliseconds, of each method and its forward pass."""
         found = []
         for entry in self._finished("time"):
             record = self.store.record("time", entry["key"])
@@ -247,7 +246,7 @@ class Bench:
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
     ) -> np.ndarray:
-        """Return the shifted images of the given rows; `data` is the folder with dataset files."""
+        """Return the images of the given rows under a condition; `data` is the folder with dataset files."""
         from qipf.arrays import to_numpy
         from qipf.study.run import study_data
 

@@ -29,7 +29,7 @@ from qipf.study.run.verify import clean, repair, source_digest
 
 
 class Display:
-    """A progress bar on a terminal, otherwise one line per task; if `quiet` is True, only failures."""
+    """A progress bar on a terminal, otherwise one line per task; with `quiet`, only failures."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet, self.spent, self.start = quiet, 0.0, time.monotonic()

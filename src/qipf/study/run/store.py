@@ -1,7 +1,6 @@
 """The store of a study: files of finished cells, documents, and a lock for a single writer.
 
-Documents have checksums, and other JSON files are sealed. The checksum of a sealed file is verified before its content
-is parsed::
+A sealed file contains JSON and its checksum, which is verified before the content is parsed::
 
     {"sha256": "9f86d0...",
     "content": {...}}
@@ -37,7 +36,7 @@ _DIGITS = 64
 
 
 def seal(content: Any) -> bytes:
-    """Return the bytes of a sealed file, which are the same for equal content."""
+    """Return the bytes of a sealed file."""
     body = json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode()
     return _BEGIN + sha256_of(body).encode() + _MIDDLE + body + _END
 
@@ -82,7 +81,7 @@ class RefusedError(RuntimeError):
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise StoreError with a remedy in place of errors of the operating system."""
+    """Replace operating-system errors with StoreErrors that suggest a remedy."""
     try:
         yield
     except StoreError:
@@ -127,7 +126,7 @@ class Documents:
         self.path = path
 
     def write(self, name: str, data: str | bytes) -> None:
-        """Write a checksum and the document."""
+        """Write a document and its checksum."""
         # the old checksum stays valid in case the process is killed between the two writes
         data = data.encode() if isinstance(data, str) else data
         file, sums = self.path / name, self._sums()
@@ -190,7 +189,7 @@ ARRAYS = ".safetensors"
 
 
 class Store:
-    """Folder with the results of a study; `create` creates it if it does not exist.
+    """Folder with the results of a study; `create=True` creates it if it does not exist.
 
     Raises:
         StoreError: The folder is not a store, has another format or cannot be written.
@@ -331,7 +330,7 @@ class Store:
         files: Mapping[str, bytes] | None = None,
     ) -> None:
         """Write the files and the record of a cell, unless the cell is finished."""
-        if self.has(kind, key):  # by a worker that was considered lost
+        if self.has(kind, key):  # written by a worker that was considered lost
             return
         contents = dict(files or {})
         if arrays:
@@ -424,7 +423,7 @@ class Store:
 
 
 def _part(name: str) -> str:
-    """Return the name; raise StoreError if it is not a valid file name."""
+    """Return the name; raise StoreError if it could lead to another folder."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise StoreError(f"expected the kind or the key of a cell, got {name!r}")
     return name

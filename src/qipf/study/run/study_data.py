@@ -32,14 +32,14 @@ PARTS = ("y", "y_train", "y_test", "y_held_out")
 UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
 """Labels of ignored positions, keyed by task."""
 FORMS = {
-    "classes": ((1,), "iub", "one label per input, an integer >= 0,"),
+    "classes": ((1,), "iub", "one integer label >= 0 per input"),
     "tokens": ((2,), "iub", "one token per position (N, T), or -100"),
     "tags": ((2,), "iub", "one label per token (N, T), or -100"),
     "pixels": ((3,), "iub", "one class per pixel (N, h, w), or 255 or -100"),
     "labels": ((2,), "iubf", "labels (N, L) of 0 and 1"),
     "numbers": ((1, 2), "f", "targets (N,) or (N, k) as floating-point numbers"),
 }
-"""Allowed numbers of dimensions, kinds of dtypes and a description of the labels, keyed by task."""
+"""Allowed numbers of dimensions, allowed dtype kinds and description of the labels, keyed by task."""
 HINTS = {
     ("classes", "f"): '; for a regression, set predicts = "numbers"',
     **{("numbers", kind): "; if these integers are quantities, save y.astype('float64')" for kind in "iu"},
@@ -143,7 +143,7 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
     wrong = array.ndim not in dimensions or array.dtype.kind not in kinds or 0 in array.shape[1:]
     if wrong or (predicts == "labels" and not zeros_and_ones(array)):
         hint = HINTS.get((predicts, array.dtype.kind), "")
-        raise ValueError(f"{place}: expected {words} for {predicts}, got {array.dtype} {array.shape}{hint}")
+        raise ValueError(f"{place}: for {predicts}, expected {words}, got {array.dtype} {array.shape}{hint}")
     if predicts == "numbers":
         targets = np.ascontiguousarray(array, dtype=np.float64)
         check_rows(targets[:, None] if targets.ndim == 1 else targets, place)
@@ -220,7 +220,7 @@ def load_data(
     digest: str = "",
     predicts: str = "classes",
 ) -> StudyData:
-    """Load a dataset onto the device. Its parts are the same for every seed.
+    """Load a dataset onto a device. Its parts are the same for every seed.
 
     Args:
         dataset: A name, or an .npz file.
@@ -262,7 +262,7 @@ def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -
 
 
 def held_out_of(pair: Pair) -> str:
-    """Return the part to hold inputs out from, which is "test" for the user's own model."""
+    """Return the part from which held-out inputs are drawn, "test" for the user's own model."""
     return "train" if pair.model is None else "test"
 
 
@@ -279,7 +279,7 @@ def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "c
 
 
 class Group(NamedTuple):
-    """Inputs that are evaluated together, such as one shift at all its intensities.
+    """Inputs that are evaluated together, such as those of one shift at all its intensities.
 
     Attributes:
         name: A shift, "clean", "held-out", or "ood:" followed by a dataset.
@@ -300,7 +300,7 @@ class Group(NamedTuple):
 
 
 def common_rows(count: int, size: int) -> np.ndarray:
-    """Return `size` of `count` rows, drawn with a fixed seed for comparing methods, or all if `size` is 0."""
+    """Return the rows for comparing methods: `size` of `count`, drawn with a fixed seed, or all if `size` is 0."""
     if not 0 < size < count:
         return np.arange(count)
     return np.sort(np.random.default_rng(1).choice(count, size, replace=False))

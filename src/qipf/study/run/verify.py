@@ -72,7 +72,7 @@ TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.p
 
 
 class Damage(NamedTuple):
-    """A damaged file, the reason, and the key of its cell, if any."""
+    """A damaged file, a description of the damage, and the key of its cell, if any."""
 
     file: Path
     why: str
