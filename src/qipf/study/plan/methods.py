@@ -83,7 +83,7 @@ def existing(name: str, folder: Path | None, where: str) -> str:
 
 
 ALIASES = {"qipf": "weight-qipf"}
-"""Names of scorers, keyed by their different names in plans."""
+"""Names of scorers, keyed by the different names that plans use for them."""
 
 MODEL_FILES = (".pt2", ".h5", ".onnx")
 """Suffixes of files that contain a whole network."""

@@ -364,7 +364,7 @@ def _splits(data: StudyData, group: Group, folder: str | None, device: str) -> A
 def read_rows(
     data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
 ) -> Outputs:
-    """Return the outputs for labelled inputs; for tokens and pixels, a random sample."""
+    """Return the outputs for labelled inputs, or for a random sample of tokens or pixels."""
     device = _run_on(net, device)
     store = (device or "cpu") if data.task.independent else "cpu"
     read: dict[str, Any] = {"layers": layers, "features": features, "device": device, "store": store}

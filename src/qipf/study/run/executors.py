@@ -122,7 +122,7 @@ class Local(Executor):
                 last = error
                 del self._pools[thread]
                 pool.shutdown(wait=True, kill_workers=True)
-        raise RuntimeError(f"its process died repeatedly: {last}")
+        raise RuntimeError(f"the process of this task died repeatedly: {last}")
 
     def close(self) -> None:
         """Terminate the processes."""
@@ -269,7 +269,9 @@ NEEDED = (
 )  # fmt: skip
 """Modules and subpackages that cells may import."""
 
-_ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, but torch has one setting per process
+_ONE_AT_A_TIME = (
+    threading.Lock()
+)  # a Dask worker may have several threads, but the settings of torch apply to the whole process
 _AT_START = source_digest()
 
 
@@ -407,7 +409,7 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
 
 def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
     if deaths >= DEATHS:
-        raise RuntimeError(f"its process died {deaths} times, perhaps because it ran out of memory")
+        raise RuntimeError(f"the process of this cell died {deaths} times, perhaps because it ran out of memory")
     module, name = spec["function"].split(":")
     context = Context(store, spec["kind"], spec["key"], job["data"])
     function = getattr(import_module(module), name)

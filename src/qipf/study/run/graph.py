@@ -338,7 +338,9 @@ class _PairCells:
     ) -> Cell:
         params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
         many = any(is_many(other.kind) for other in self.pair.methods)
-        subset = self.pair.multi_pass_size if many else 0  # number of inputs on which all methods are compared (0: all)
+        subset = (
+            self.pair.multi_pass_size if many else 0
+        )  # number of inputs on which all methods are compared; 0 for all
         params |= {"intensities": list(group.intensities), "subset": subset}
         if self.pair.predicts == "numbers":
             params["coverage"] = self.pair.coverage

@@ -40,20 +40,20 @@ class KeptMaps:
     shares: np.ndarray
 
     def as_bytes(self) -> bytes:
-        """Return the content of a safetensors file."""
+        """Return the maps as the content of a safetensors file."""
         save = require("safetensors.numpy", extra="torch").save
         return save({name: np.ascontiguousarray(values) for name, values in sorted(vars(self).items())})
 
     @staticmethod
     def from_bytes(content: bytes) -> KeptMaps:
-        """Read the content of a safetensors file."""
+        """Read maps from the content of a safetensors file."""
         return KeptMaps(**require("safetensors.numpy", extra="torch").load(content))
 
 
 def map_some(
     net: Any, split: Split, scored: Outputs, scores: np.ndarray, scorer: Any, features: str | None, device: str | None
 ) -> KeptMaps:
-    """Map the images with the lowest, the median and the highest uncertainty."""
+    """Return the maps of the images with the lowest, median and highest uncertainty."""
     groups = to_numpy(scored.groups)
     rows = choose_images(scores, groups, len(split.inputs))
     kept = []

@@ -86,7 +86,7 @@ def module_digest(name: str, source: Path) -> str:
 
 
 def imported_files(name: str, source: Path) -> dict[str, Path]:
-    """Return the files of a module and of its imports from its folder, keyed by dotted name."""
+    """Return the files of a module and of the modules imported from its folder, keyed by dotted name."""
     source = source.resolve()
     package = source.name == "__init__.py"
     root = source.parents[name.count(".") + package]
@@ -152,7 +152,7 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
         if found != expected["model"]:
             raise ChangedError(
                 f"the model {model} differs from the model at the start of the run: expected digest "
-                f"{expected['model'][:12]}, got {found[:12]}; use the same source and weights on every worker and run again"
+                f"{expected['model'][:12]}, got {found[:12]}; use the same source and weights everywhere and run again"
             )
     return net
 

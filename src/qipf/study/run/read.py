@@ -200,7 +200,7 @@ class Bench:
         return found
 
     def write_tables(self) -> None:
-        """Write the documents `TABLES`."""
+        """Write the tables in `TABLES`."""
         pyarrow, parquet = require("pyarrow", extra="bench"), require("pyarrow.parquet", extra="bench")
         rows, times, documents = self.rows(), self.times(), self.store.documents
         documents.write("table.csv", csv_text(Row._fields, rows))

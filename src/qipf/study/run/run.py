@@ -46,7 +46,7 @@ class Display:
         self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}", total=len(task.cells))
 
     def ended(self, task: WorkItem, states: dict[str, str]) -> None:
-        """Count a task that has ended."""
+        """Show that a task has ended."""
         self.finished += len(task.cells)
         self.spent += task.cost
         self.bar.update(self.overall, completed=self.finished)

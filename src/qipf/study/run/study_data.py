@@ -312,7 +312,7 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
         return first(data.held_out, group.size)
     if group.name.startswith("ood:"):
         other = _read(group.name.removeprefix("ood:"), folder, group.digest).test
-        # these labels are not classes of the network; any class will do
+        # these labels are not classes of the network, so any class serves as a placeholder
         other = Split(other.inputs, other.targets.long() % data.classes)
         return _some(Split(other.inputs.to(device), other.targets.to(device)), group)
     if group.files:

@@ -65,10 +65,10 @@ def _called(source: str) -> str:
 
 NOTES = ("failed", "seconds", "sources")
 KEY = re.compile("[0-9a-f]{32}")
-"""The key of a cell, as in file names."""
+"""Pattern of the key of a cell."""
 CHECKPOINT = re.compile(r"(safetensors|qipf)(\.\d+)?")
 TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.part")
-"""Names of the temporary files of `qipf._common.files.atomic_write`."""
+"""Pattern of the names of temporary files from `qipf._common.files.atomic_write`."""
 
 
 class Damage(NamedTuple):
