@@ -1,8 +1,8 @@
-"""Benchmarks of the library, which itself never imports this package.
+"""Benchmarks of the library. The library itself does not import this package.
 
-`plan` describes a study, `run` carries it out and stores every result, `tables` summarises the results, and `report`
-and `gallery` present them; `datasets`, `nets`, `recipes` and `shifts` provide the ingredients. Import public names from
-this package::
+`plan` reads the plan of a study, `run` computes and stores its results, `tables` summarises them, and `report` and
+`gallery` present them. `datasets`, `nets`, `recipes` and `shifts` define the data, the networks, their training and the
+shifts. Import public names from this package::
 
     from qipf.study import load_plan, open_store, run_plan, write_report
 """

@@ -1,8 +1,8 @@
-"""The networks of the study: build them by name, and save and load them as safetensors.
+"""Networks of the study, which are built by name and saved as safetensors files.
 
 | name | input | description |
 |---|---|---|
-| lenet | images of at least 12x12 | LeNet-5 as the paper's authors built it: tanh, average pooling, 400-120-84-10 |
+| lenet | images of at least 12x12 | LeNet-5 as in the authors' program: tanh, average pooling, dense layers 120-84-10 |
 | vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense layers 128-10 |
 | resnet18 | images of at least 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
 | small-cnn | images of at least 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
@@ -29,7 +29,7 @@ _FORMAT = "qipf-net-1"
 
 
 class LeNet(nn.Module):
-    """LeNet-5: 61,706 parameters for 28x28 grey images and 10 classes."""
+    """LeNet-5, with 61,706 parameters for 28x28 greyscale images and 10 classes."""
 
     def __init__(self, classes: int = 10, channels: int = 1, size: int = 28) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class LeNet(nn.Module):
 
 
 class VGG3(nn.Sequential):
-    """Three VGG blocks (two convolutions with batch normalisation, max pooling, dropout) and two dense layers."""
+    """Three VGG blocks with batch normalisation and dropout, and two dense layers."""
 
     def __init__(self, classes: int, channels: int, size: int) -> None:
         widths = (32, 64, 128)
@@ -68,7 +68,7 @@ def _vgg_block(channels: int, width: int) -> nn.Sequential:
 
 
 class ResNet18(nn.Module):
-    """ResNet-18 for 32x32 images: 11,173,962 parameters for colour images and 10 classes."""
+    """ResNet-18 for small images, with 11,173,962 parameters for 3 channels and 10 classes."""
 
     def __init__(self, classes: int = 10, channels: int = 3, size: int = 32) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _Residual(nn.Module):
 
 
 class SmallCNN(nn.Sequential):
-    """Two 3x3 convolutions (16 and 32 filters), max pooling and two dense layers: small enough for 8x8 digits."""
+    """Two convolutions with max pooling and two dense layers, for 8x8 digits."""
 
     def __init__(self, classes: int, channels: int, size: int) -> None:
         first, second = nn.Conv2d(channels, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
@@ -113,7 +113,7 @@ class SmallCNN(nn.Sequential):
 
 
 class MLP(nn.Sequential):
-    """Three hidden ReLU layers of equal width, for vectors."""
+    """Multilayer perceptron with three hidden ReLU layers of equal width."""
 
     def __init__(self, classes: int, channels: int, width: int) -> None:
         layers: list[nn.Module] = []
@@ -123,7 +123,7 @@ class MLP(nn.Sequential):
 
 
 class Spec(NamedTuple):
-    """Arguments of `build`."""
+    """Arguments of `build`, except the seed."""
 
     name: str
     classes: int
@@ -157,14 +157,14 @@ def build(
     size: int | None = None,
     seed: int | None = None,
 ) -> nn.Module:
-    """Build a new network; None selects the default of the network.
+    """Build a network with random weights.
 
     Args:
-        name: One of `NETS`.
-        classes: Number of outputs.
-        channels: Channels of the images, or the length of the input vector.
+        name: A key of `NETS`.
+        classes: Number of outputs; for this and the next two arguments, None selects the network's default.
+        channels: Number of image channels, or the length of the input vector.
         size: Height and width of the images.
-        seed: Seed of the weights, which leaves torch's global generator unchanged; None draws from that generator.
+        seed: Seed of the weights; None draws them from torch's global generator.
     """
     if name not in NETS:
         raise ValueError(f"unknown network {name!r}; choose one of {', '.join(NETS)}")
@@ -183,7 +183,7 @@ def build(
 
 
 def spec_for(name: str, dataset: Any) -> Spec:
-    """Return the `Spec` of a network that fits a dataset, an object with `train` and `classes`."""
+    """Return the `Spec` of a network for a dataset."""
     shape = tuple(dataset.train.inputs.shape[1:])
     if len(shape) == 3 and shape[1] != shape[2]:
         raise ValueError(f"expected square images, got {shape[1]}x{shape[2]}")
@@ -194,7 +194,7 @@ def spec_for(name: str, dataset: Any) -> Spec:
 
 
 def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Save the weights of a network, its `spec` and the JSON values `about` it as a safetensors file."""
+    """Save the weights of a network, its `spec` and JSON metadata as a safetensors file."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}
@@ -202,7 +202,7 @@ def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]:
-    """Return the network that `save` wrote (in eval mode, on the CPU), its `Spec` and the values about it."""
+    """Return a saved network (on the CPU, in eval mode), its `Spec` and its metadata."""
     error_type = require("safetensors", extra="torch").SafetensorError
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no network file {os.fspath(path)}; create one with `qipf research train`")
@@ -212,7 +212,7 @@ def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]
         raise ValueError(f"{os.fspath(path)}: not a safetensors file, or truncated ({error})") from None
     if header.get("format") != _FORMAT:
         raise ValueError(
-            f"{os.fspath(path)}: expected a network file of the format {_FORMAT!r}, got {header.get('format')!r}"
+            f"{os.fspath(path)}: expected a network file of format {_FORMAT!r}, got {header.get('format')!r}"
         )
     spec = Spec(**json.loads(header["spec"]))
     net = build(spec.name, classes=spec.classes, channels=spec.channels, size=spec.size, seed=0)

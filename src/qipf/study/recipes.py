@@ -9,7 +9,7 @@ from qipf.training.loop import Augment
 
 @dataclass(frozen=True)
 class Recipe:
-    """Arguments of `qipf.training.train`, which uses Adam and a one-cycle schedule that peaks at `learning_rate`."""
+    """Arguments of `qipf.training.train`; `learning_rate` is the peak of its one-cycle schedule."""
 
     epochs: int
     batch_size: int
@@ -29,9 +29,9 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ("mlp-moons", "two-moons"): Recipe(epochs=200, batch_size=100, learning_rate=1e-2),
 }
 USUAL_NET = {dataset: net for net, dataset in reversed(RECIPES)}
-"""The study's network for each dataset (for CIFAR-10, the smaller of two)."""
+"""Default network for each dataset; for CIFAR-10, the smaller of the two."""
 
 
 def recipe(net: str, dataset: str) -> Recipe:
-    """Return the recipe for a network on a dataset, or a default if none was tuned."""
+    """Return the recipe for a network and a dataset, or a default recipe."""
     return RECIPES.get((net, dataset), Recipe(epochs=15, batch_size=128, learning_rate=1e-3))

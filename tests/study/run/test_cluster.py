@@ -137,7 +137,7 @@ def test_only_the_cell_that_kills_its_worker_fails(tmp_path, store, dask):
     others = [cell(float(i), sleep=0.2) for i in range(1, 9)]
     report = run([deadly, *others], store, dask.engine(4))
     assert [failure["label"] for failure in report.failed] == ["die 0.0"]
-    assert "its process died 3 times" in report.failed[0]["error"]
+    assert "died 3 times" in report.failed[0]["error"]
     assert report.done == 8
 
 
@@ -166,7 +166,7 @@ def test_another_model_on_a_worker_is_refused_and_named(tmp_path, dask, monkeypa
     report, _ = run_plan(plan, tmp_path / "s", engine=dask.address, device="cpu", quiet=True)
     (failure,) = report.failed
     assert "the Dask worker tcp://127.0.0.1:" in failure["error"]
-    assert "refused: the model mynets:build is not the one of the plan" in failure["error"]
+    assert "refused: the model mynets:build" in failure["error"]
     assert Store(tmp_path / "s").finished() == set()
 
 

@@ -58,7 +58,7 @@ def test_only_the_cell_that_kills_its_process_fails(tmp_path, store):
     neighbours = [cell(10.0 + i, sleep=0.3) for i in range(6)]
     report = run([cell(30.0, [deadly]), *mates, *neighbours], store, Local(2))
     assert [failure["label"] for failure in report.failed] == ["die 0.0"]
-    assert "its process died 3 times" in report.failed[0]["error"]
+    assert "died 3 times" in report.failed[0]["error"]
     assert (tmp_path / "deaths").read_text() == "xxx"
     assert (report.done, report.skipped) == (8, ["number 30.0"])
     assert list((store.path / "running").iterdir()) == []

@@ -1,1 +1,1 @@
-"""Plans in TOML, which are checked before anything runs, and the registry of methods."""
+"""Plans of studies, written in TOML, and the registry of methods."""

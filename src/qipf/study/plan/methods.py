@@ -1,4 +1,4 @@
-"""Check the methods and the tasks of a plan, and raise errors that name the key."""
+"""Validation of the methods and tasks in a plan."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ else:
     msgspec = require("msgspec", extra="bench")
 
 WORDS = {"int": "an integer", "str": "a string", "float": "a number", "array": "a list", "object": "a table"}
-"""Names of types in messages, keyed by the names in msgspec."""
+"""Names of types in messages, keyed by their names in msgspec."""
 
 
 class PlanError(ValueError):
-    """The plan has a mistake; the message names the key."""
+    """The plan is invalid; the message names the key."""
 
 
 class UnknownPlanError(PlanError):
-    """The plan is neither the name of a shipped plan nor a file."""
+    """The plan is neither a shipped plan nor a file."""
 
 
 def decoded(values: Any, kind: Any, where: str = "") -> Any:
-    """Convert the values of a TOML table or key to `kind`: a struct, a list or a simple type.
+    """Convert a TOML table or value to `kind`: a struct, a list or a simple type.
 
     Raises:
-        PlanError: A value has the wrong type or is out of range, or a key is unknown; the message names the key, which
-            begins with `where`.
+        PlanError: A key is unknown, or a value is invalid; the message names the key.
     """
     if isinstance(values, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         check_keys(values, kind.__struct_fields__, where or "the plan")
@@ -69,14 +68,14 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean X?" if a known name is similar, otherwise the list of known names."""
+    """Suggest the most similar known name, or list all known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
 
 
 def existing(name: str, folder: Path | None, where: str) -> str:
-    """Return the absolute path of a file whose name is relative to the folder of the plan."""
+    """Return the absolute path of a file; raise PlanError if it does not exist."""
     path = ((folder or Path()) / name).resolve()
     if not path.is_file():
         raise PlanError(f"{where}: there is no file {path}")
@@ -84,20 +83,20 @@ def existing(name: str, folder: Path | None, where: str) -> str:
 
 
 ALIASES = {"qipf": "weight-qipf"}
-"""Names in plans that differ from the names of the scorers."""
+"""Names of scorers, keyed by the different names that plans use for them."""
 
 MODEL_FILES = (".pt2", ".h5", ".onnx")
 """Suffixes of files that contain a whole network."""
 ONE_PASS_FILES = (".pt2", ".onnx")
-"""Suffixes of files whose network cannot be changed, so methods of several passes are refused."""
+"""Suffixes of files whose network cannot be changed; methods of several passes need to change it."""
 TOKEN_SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
-"""Scores available for tokens, which need only a summary of the logits."""
+"""Scores available for tokens; they need only a summary of the logits."""
 FIT_ON = ("reference", "held-out", "perturbed")
-"""Training inputs; inputs that no network was trained on; training inputs and their perturbed copies."""
+"""Inputs for fitting a scorer: training inputs, held-out inputs, or training inputs with perturbed copies."""
 
 
 def parameters(kind: str) -> list[str]:
-    """Return the keys that a plan can set for a method."""
+    """Return the parameters that a plan can set for a method."""
     fixed = {"ensemble": ["members"], "scores": ["file"], "default": ["effort", "features"], ONE_WIDTH: []}
     if kind in fixed:
         return fixed[kind]
@@ -112,7 +111,7 @@ def parameters(kind: str) -> list[str]:
 def check_method(
     kind: str, params: Mapping[str, Any], where: str, model: str | None, pool: int, folder: Path | None
 ) -> dict[str, Any]:
-    """Check the parameters of a method, and return them with absolute paths.
+    """Check the parameters of a method and return them with absolute paths.
 
     Raises:
         PlanError: A parameter is invalid, or the method does not work with this model.
@@ -150,7 +149,7 @@ def is_many(kind: str) -> bool:
 
 
 def is_fitted_passes(kind: str) -> bool:
-    """Return True for a method of several passes that is fitted; an ensemble consists of trained networks instead."""
+    """Return True for a method of several passes other than an ensemble, which is not fitted."""
     return kind != "ensemble" and is_many(kind)
 
 
@@ -171,9 +170,9 @@ def build(kind: str, params: Mapping[str, Any]) -> Any:
 
 
 def fit_on(kind: str, params: Mapping[str, Any]) -> str:
-    """Return the inputs on which a scorer is fitted, one of `FIT_ON`.
+    """Return the inputs for fitting a scorer, one of `FIT_ON`.
 
-    Scorers that learn from errors need held-out inputs, because a network makes few errors on its training data.
+    Scorers that learn from errors default to held-out inputs, because networks make few errors on their training data.
     """
     chosen = params.get("fit_on")
     if chosen or kind == "default":
@@ -203,7 +202,7 @@ PREDICTS: dict[str, Task] = {
 }
 """Tasks that a plan can name."""
 SCALES = (ONE_WIDTH, "residual-scale")
-"""Methods for numbers: intervals of constant width, and a scale for every prediction."""
+"""Methods for regressions: intervals of constant width, or a scale for every prediction."""
 COVERAGE = 0.9
 """Default coverage of intervals."""
 MOVING = ("rotation", "shear", "zoom", "shift", "scale")
@@ -211,7 +210,7 @@ MOVING = ("rotation", "shear", "zoom", "shift", "scale")
 
 
 def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
-    """Raise PlanError for a setting, a shift or a method that does not fit the task of a pair."""
+    """Raise PlanError if a setting, shift or method does not fit the task of a pair."""
     task, kind = pair.predicts, PREDICTS[pair.predicts]
     for method in pair.methods:
         problem = _misfit(task, method.name, method.kind, method.params)

@@ -1,12 +1,12 @@
-"""The plan of a study: a TOML file in which every key is checked before anything runs.
+"""Plans of studies: TOML files that are checked before anything runs.
 
-A plan contains settings for all its pairs, `[[pairs]]` of a dataset and a network (each pair may override any setting),
-and `[methods.NAME]` tables. A method parameter that depends on the network is a table with one entry per network::
+A plan contains settings, `[[pairs]]` of a dataset and a network, which may override the settings, and `[methods.NAME]`
+tables. A method parameter that depends on the network is a table with one entry per network::
 
     name = "mine"
     seeds = [0, 1, 2]
-    shifts = ["rotation", "zoom"]       # or a table: rotation = [15, 90]
-    severities = [2, 5, 8]              # positions in the documented grids, 1 to 10
+    shifts = ["rotation", "zoom"]       # or a table of intensities: { rotation = [15, 90] }
+    severities = [2, 5, 8]              # positions in the grids of `qipf.study.shifts`, 1 to 10
     shifted = { winter = ["dec.npz", "jan.npz"] }   # your own shifted inputs with labels, one file per severity
 
     [[pairs]]
@@ -18,7 +18,7 @@ and `[methods.NAME]` tables. A method parameter that depends on the network is a
     rate = { lenet = 0.1, default = 0.2 }
 
     [methods.svi]
-    seeds = [0]                         # run an expensive method on some of the base networks only
+    seeds = [0]                         # run an expensive method on only some of the base networks
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DATASETS = tuple(name for name in NAMES if name != "regression")
 """Datasets that a plan can name; a regression needs the user's own model and data."""
 NETWORKS = tuple(name for name in NETS if name != "mlp-regression")
 TAKEN = ("clean", "held-out", "none", "perturbed", "reference", *FAMILIES)
-"""Names that already denote groups of inputs."""
+"""Reserved names, which denote groups of inputs."""
 COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -68,7 +68,7 @@ Some = msgspec.Meta(min_length=1)
 
 
 class Settings(msgspec.Struct, kw_only=True):
-    """Settings of a pair, or of a plan for all its pairs."""
+    """Settings of a pair, or defaults for all pairs of a plan."""
 
     train: dict[str, Any] = msgspec.field(default_factory=dict)
     seeds: Annotated[list[Natural], Some] = msgspec.field(default_factory=lambda: [0])
@@ -97,7 +97,7 @@ class PairTable(Settings, kw_only=True):
 
 
 class PlanTable(Settings, kw_only=True):
-    """The content of a TOML file."""
+    """The content of a plan."""
 
     name: str = ""
     description: str = ""
@@ -111,10 +111,10 @@ class Method:
     """One method of a pair.
 
     Attributes:
-        name: Name of the method in tables.
+        name: Name in tables.
         kind: A key of `qipf.study.plan.registry.KINDS`.
         params: Parameters for the network of the pair.
-        seeds: Seeds of the base networks on which the method is measured; None for all.
+        seeds: Seeds of the base networks to measure the method on; None for all.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Method:
     seeds: tuple[int, ...] | None = None
 
     def measured_on(self, seed: int) -> bool:
-        """Return True if the method is measured on the base network with this seed."""
+        """Return True if the method is measured on this base network."""
         return self.seeds is None or seed in self.seeds
 
 
@@ -132,28 +132,26 @@ class Pair:
     """A dataset and a network with all settings resolved.
 
     Attributes:
-        dataset: A name in `qipf.study.datasets.NAMES`, or an .npz file.
-        net: A name in `qipf.study.nets.NETS`, or the name of the user's own model in tables.
+        dataset: A name in `DATASETS`, or an .npz file.
+        net: A name in `NETWORKS`, or a name for the user's own model.
         model: The user's own model (`module:callable`, or a file with a suffix in `MODEL_FILES`), or None.
         weights: A safetensors file for `module:callable`, or None.
-        train: The recipe of the pair (`qipf.study.recipes`) with the changes made by the plan.
-        seeds: Seeds of the base networks; with a pool, the indices of its members.
-        pool: Number of trained networks that base models and ensembles share.
+        train: Training recipe; empty for the user's own model.
+        seeds: Seeds of the base networks; with a pool, indices of its members.
+        pool: Number of networks that base networks and ensembles share; 0 for none.
         shifts: Intensities of each shift, keyed by its name.
-        severity: Position of each intensity in the documented grid (1 to 10), keyed by the name of the shift.
-        test_size: Number of test inputs to evaluate, starting with the first (0: all).
-        multi_pass_size: Number of these inputs used for multi-pass methods, drawn at random once per dataset
-            (0: all). All methods are compared on these inputs.
-        reference_size: Number of training inputs on which scorers are fitted (0: all).
-        calibration_size: Number of held-out inputs for calibration. They are not used for training, and come from the
-            training data or, for a model trained elsewhere, from the test data. Unused if the dataset file
-            contains x_held_out.
-        bootstrap: Number of bootstrap resamples for intervals (0: no intervals).
+        severity: Severities, keyed by shift: 1-based positions in the standard grid or, for other intensities, in
+            `shifts`.
+        test_size: Number of test inputs to evaluate, from the first; 0 for all.
+        multi_pass_size: Number of these inputs, drawn at random, for methods of several passes; 0 for all.
+        reference_size: Number of training inputs for fitting scorers; 0 for all.
+        calibration_size: Number of inputs to hold out from the training data or, for the user's own model, from the
+            test data. Unused if the dataset file contains x_held_out.
+        bootstrap: Number of bootstrap resamples for confidence intervals; 0 for none.
         out_of_distribution: Datasets whose inputs should receive a high uncertainty.
-        methods: The methods to compare.
-        shifted: The user's own shifted files, one per severity, keyed by name; the names are also in `shifts`.
-        predicts: Task of the user's model, a name in `qipf.study.plan.methods.PREDICTS`.
-        coverage: Target coverage: the probability that a regression interval should contain the target.
+        shifted: The user's own shifted files, one per severity, keyed by names in `shifts`.
+        predicts: A key of `qipf.study.plan.methods.PREDICTS`.
+        coverage: Target coverage of regression intervals.
     """
 
     dataset: str
@@ -178,7 +176,7 @@ class Pair:
 
     @property
     def dataset_name(self) -> str:
-        """Name of the dataset in tables; for a file, its name without folder and suffix."""
+        """Name of the dataset in tables; for a file, its stem."""
         return Path(self.dataset).stem if self.dataset.endswith(".npz") else self.dataset
 
     @property
@@ -187,17 +185,17 @@ class Pair:
         return f"{self.dataset_name}/{self.net}"
 
     def grid(self, group: str) -> tuple[float, ...]:
-        """Return the intensities of a shift; for inputs that are not shifted, a single 0."""
+        """Return the intensities of a group; (0.0,) if its inputs are not shifted."""
         return self.shifts.get(group, (0.0,))
 
     def condition(self, group: str, place: int) -> tuple[float, int]:
-        """Return the intensity and the severity at a position in the grid of a group."""
+        """Return the intensity and the severity at a position in a group."""
         return self.grid(group)[place], self.severity.get(group, (0,))[place]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked plan."""
+    """A validated plan."""
 
     name: str
     description: str
@@ -214,12 +212,12 @@ class Plan:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values, with all settings resolved."""
+        """Return the plan as JSON values."""
         return asdict(self)
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Plan:
-        """Return the plan that `as_json` wrote."""
+        """Create a plan from the values of `as_json`."""
         return msgspec.convert(values, Plan)
 
 
@@ -242,8 +240,9 @@ def load(plan: str | Path) -> Plan:
     elif path.is_file():
         content, folder = path.read_bytes(), path.parent
     else:
-        hint = f"{did_you_mean(name, shipped())}, or pass the path of a TOML file"
-        raise UnknownPlanError(f"there is no plan {name!r}: {hint}")
+        raise UnknownPlanError(
+            f"there is no plan {name!r} and no TOML file of this name; {did_you_mean(name, shipped())}"
+        )
     try:
         values = parse_toml(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -254,10 +253,10 @@ def load(plan: str | Path) -> Plan:
 
 
 def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
-    """Check the values of a TOML file; relative paths are resolved against `folder`.
+    """Create a plan from the values of a TOML file; relative paths are resolved against `folder`.
 
     Raises:
-        PlanError: A key is invalid; the message states the key, its value and what is expected.
+        PlanError: A key is invalid; the message names it.
     """
     table: PlanTable = decoded(values, PlanTable)
     if not table.name:
@@ -299,7 +298,7 @@ def _check_together(pairs: list[Pair]) -> None:
 
 
 def _methods(tables: Mapping[str, Any]) -> list[Method]:
-    """Return the methods of a plan; parameters may still be tables by network."""
+    """Return the methods of a plan; a parameter may still be a table with one entry per network."""
     if not tables:
         raise PlanError(f"methods: missing; add at least one, for example [methods.{next(iter(KINDS))}]")
     methods = []
@@ -370,7 +369,7 @@ def _dataset(name: str, where: str, folder: Path | None) -> str:
         return name
     if name.endswith(".npz"):
         return existing(name, folder, where)
-    raise PlanError(f"{where}: {name!r} is not a dataset; {did_you_mean(name, DATASETS)}, or name an .npz file")
+    raise PlanError(f"{where}: {name!r} is neither a dataset nor an .npz file; {did_you_mean(name, DATASETS)}")
 
 
 def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, str | None, str | None]:
@@ -379,7 +378,9 @@ def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, st
         if weights is not None:
             raise PlanError(f"{where}.weights: can only be used together with `model`")
         if net not in NETWORKS:
-            raise PlanError(f"{where}.net: {net!r} is not a network; {did_you_mean(net, NETWORKS)}, or set `model`")
+            raise PlanError(
+                f"{where}.net: {net!r} is not a network, and `model` is not set; {did_you_mean(net, NETWORKS)}"
+            )
         return net, None, None
     if model.endswith(MODEL_FILES):
         if weights is not None:
@@ -396,7 +397,7 @@ def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, st
 def _shifts(
     chosen: list[str] | dict[str, Any], severities: tuple[int, ...], where: str
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[int, ...]]]:
-    """Return the intensities of every shift, and their positions in its grid."""
+    """Return the intensities and the severities of every shift."""
     shifts: dict[str, tuple[float, ...]] = {}
     severity: dict[str, tuple[int, ...]] = {}
     for name in chosen:
@@ -426,7 +427,7 @@ def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str,
 
 
 def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own: bool) -> dict[str, Any]:
-    """Return the recipe of the pair with the changes made by the plan; empty for the user's own model."""
+    """Return the recipe of the pair with the plan's changes, or {} for the user's own model."""
     if own and train:
         raise PlanError(f"{where}: your own model (`model`) is not trained; remove `train`")
     if own:

@@ -1,17 +1,16 @@
-"""The registry of methods, with one entry per method, used by plans, tables and reports.
+"""Registry of the methods in plans, tables and reports.
 
-A *column* is a method together with one of its statistics. Its identifier is the name of the method, followed by the
-statistic in parentheses unless this is the only statistic or the paper's: "entropy", "ensemble", "ensemble (entropy)".
-`column_title` returns its title: "Deep ensemble, standard deviation", "Deep ensemble, entropy of the mean".
+A *column* of a table is one statistic of a method. Its identifier is the name of the method with the statistic in
+parentheses, such as "ensemble (entropy)". The statistic is omitted if it is the only one or the standard deviation, as
+in "entropy" and "ensemble".
 
     >>> column_title("mc-dropout")
     'MC dropout, standard deviation'
     >>> info("a-name-from-a-users-plan").title
     'a-name-from-a-users-plan'
 
-A plan may use names of its own (`[methods.mine]` with `kind = "knn"`), which have no entry. For these, `info` returns
-the name as the title and the family "other", and `title("mine", "std")` still names the statistic. A test checks that
-the registry contains every scorer, every method of several passes and every method in the shipped plans.
+A plan may define its own names (`[methods.mine]` with `kind = "knn"`). For these, `info` returns an entry of the family
+"other" with the name as its title.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Family = Literal["recommended", "qipf", "confidence", "features", "several passe
 Passes = Literal["one", "many", "file"]
 
 COLOURS = 7
-"""Number of colours in a chart; the colour alone distinguishes methods whose slots are below this number."""
+"""Number of colours in a chart. Methods in further slots reuse the colours with other markers."""
 
 STATISTICS = {
     "score": "",
@@ -39,9 +38,9 @@ STATISTICS = {
     "contrast": "contrast of the mean",
     "max_logit_one_pass": "largest logit of one pass",
 }
-"""Statistics of the passes of a method; methods of one pass have only their "score"."""
+"""Titles of the statistics; methods of one pass have only the "score"."""
 MANY_STATISTICS = tuple(name for name in STATISTICS if name != "score")
-"""Statistics of methods of several passes. The first is the paper's, and only SVI has the last."""
+"""Statistics of methods of several passes. The paper uses the first; only SVI has the last."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +48,13 @@ class MethodInfo:
     """An entry of the registry.
 
     Attributes:
-        name: Name of the method in plans and tables.
-        title: Name of the method in reports, without the statistic.
-        family: Group of methods.
-        slot: Position in charts, which is unique except that "weight-qipf" and "qipf" are the same method.
-        passes: "one" forward pass, "many", or "file" for scores read from a file.
-        kind: Name of the underlying method; equals `name` except for variants.
-        shown: Statistics that a report shows when it opens.
+        name: Name in plans and tables.
+        title: Title in reports, without the statistic.
+        family: Group of similar methods.
+        slot: Colour and marker in charts (see `slots`); shared by "qipf" and "weight-qipf".
+        passes: Number of forward passes, "one" or "many", or "file" for scores from a file.
+        kind: Name of the underlying method, which differs from `name` for variants.
+        shown: Statistics selected when a report opens.
     """
 
     name: str
@@ -132,7 +131,7 @@ _ENTRIES = (
 REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
 """Every method, keyed by name, in the order of reports."""
 KINDS: dict[str, MethodInfo] = {name: entry for name, entry in REGISTRY.items() if entry.kind == name != "class-field"}
-"""Methods that a plan can name as a `kind`; class fields occur only in tables of earlier versions."""
+"""Methods that a plan can name as a `kind`; class fields occur only in tables from earlier versions."""
 
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
 """Methods that train their own networks."""
@@ -145,11 +144,7 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Override the titles of methods, for a run in which a name had another meaning.
-
-    Args:
-        titles: The value of "titles" in the run's environment.json; titles that are not strings are ignored.
-    """
+    """Override titles of methods during the block with the "titles" in a run's environment.json, if any."""
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
     try:
@@ -159,7 +154,7 @@ def titled(titles: object) -> Iterator[None]:
 
 
 def info(name: str) -> MethodInfo:
-    """Return the entry of a method; for a name from a user's plan, a new entry of the family "other"."""
+    """Return the entry of a method; for an unknown name, a new entry of the family "other"."""
     entry = REGISTRY.get(name) or MethodInfo(name, name, "other", slot=-1, kind=name)
     title = _TITLES.get().get(name)
     return entry if title is None else replace(entry, title=title)
@@ -171,7 +166,7 @@ def column(name: str, statistic: str) -> str:
 
 
 def split_column(identifier: str) -> tuple[str, str]:
-    """Return the method and the statistic of a column; the statistic defaults to the only one or the paper's."""
+    """Split the identifier of a column into the method and the statistic."""
     name, bracket, rest = identifier.rpartition(" (")
     if bracket and rest.removesuffix(")") in MANY_STATISTICS:
         return name, rest.removesuffix(")")
@@ -179,7 +174,7 @@ def split_column(identifier: str) -> tuple[str, str]:
 
 
 def title(name: str, statistic: str) -> str:
-    """Return the title of a method with its statistic, such as "MC dropout, standard deviation"."""
+    """Return a title such as "MC dropout, standard deviation"."""
     words = STATISTICS.get(statistic, statistic)
     return f"{info(name).title}, {words}" if words else info(name).title
 
@@ -190,14 +185,14 @@ def column_title(identifier: str) -> str:
 
 
 def shown_first() -> tuple[str, ...]:
-    """Return the columns that a report shows when it opens."""
+    """Return the columns selected when a report opens."""
     return tuple(column(entry.name, statistic) for entry in _ENTRIES for statistic in entry.shown)
 
 
 def slots(names: Iterable[str]) -> dict[str, int]:
-    """Return the slot of each method in a chart: `slot % COLOURS` is its colour, `slot // COLOURS` its marker.
+    """Return the slot of each method: its colour is `slot % COLOURS`, and its marker `slot // COLOURS`.
 
-    A registered method always has the same slot; other names receive the free slots in order.
+    Unknown names receive free slots in order.
     """
     names = list(dict.fromkeys(names))
     taken = {REGISTRY[name].slot for name in names if name in REGISTRY}

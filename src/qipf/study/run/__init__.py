@@ -1,1 +1,1 @@
-"""Run a study: its cells, the store that keeps their results, and the executors."""
+"""Cells of a study, the store of their results, and the executors that run them."""

@@ -1,8 +1,8 @@
-"""The cells of a study: train or load a network, fit a method, predict and score under a shift, and measure the time.
+"""Cells of a study: train or load a network, fit a method, predict and score under a shift, and measure the time.
 
-If a model makes several predictions per input, only their correctness is stored: every label is 0, a correct prediction
-is 0 and a wrong one is 1. `groups` contains the input of each prediction, because predictions for the same input are
-not independent.
+If a model makes several predictions per input, only their correctness is stored: all labels are 0, correct predictions
+are 0 and wrong predictions are 1. `groups` contains the index of each prediction's input, because predictions for the
+same input are not independent.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from qipf.tasks.task import Task
 from qipf.training.loop import Split
 
 BATCH_NORM_INPUTS = 10000
-"""Number of training inputs for the batch-norm statistics of SWAG, which are computed for every draw."""
+"""Number of training inputs for the batch-norm statistics, which SWAG computes for every draw."""
 SOME = {True: 500, False: 64}
-"""Number of inputs on which a model is tried; the key is True if it makes one prediction per input."""
+"""Number of inputs on which a model is tried; the key is True if the model makes one prediction per input."""
 SEEN = 0.5
 """A model whose error on x_train is less than this fraction of its test error was probably trained on x_train."""
 MOST = 10_000
@@ -54,11 +54,11 @@ _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
 
 
 def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return the cached result of `make()`; the cache keeps a few results for each kind (the first part of the key)."""
+    """Return the result of `make()` from a cache that keeps a few results per kind (`key[0]`)."""
     kept = _CACHE.setdefault(key[0], OrderedDict())
     if key not in kept:
         while len(kept) >= _LARGEST[key[0]]:
-            kept.popitem(last=False)  # before the next is made, so that both need not fit in memory
+            kept.popitem(last=False)  # before making the next result, so that both need not fit in memory
         kept[key] = make()
     kept.move_to_end(key)
     return kept[key]
@@ -68,7 +68,7 @@ def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
 
 
 def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Train one network; on the CPU, a killed process loses at most one epoch."""
+    """Train one network; on the CPU, save a checkpoint after every epoch."""
     del parents
     data = data_of(context, params)
     net = study_data.new_network(params["net"], data, params["seed"])
@@ -90,16 +90,15 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     ):
         notes.insert(
             0,
-            f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated, because the "
-            "model may have seen all training data; add x_held_out and y_held_out to an .npz file to evaluate all test "
-            "inputs",
+            f"calibrated on {len(data.held_out.inputs)} test inputs, which are not evaluated, because the model may "
+            "have seen all training data; add x_held_out and y_held_out to an .npz file to evaluate all test inputs",
         )
     if data.predicts == "numbers":
         known, new = (mean_error(net, part, given["dataset"]) for part in (data.train, data.test))
         if known < SEEN * new:
             notes.append(
                 f"the mean absolute error is {known:.3g} on x_train and {new:.3g} on the test data: the model was "
-                "probably trained on x_train, which scales are fitted on; put inputs into x_train that it has not seen"
+                "probably trained on x_train, on which scales are fitted; put inputs into x_train that it has not seen"
             )
         return Result({"note": "; ".join(notes)})
     one = data.task.independent
@@ -110,7 +109,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
-    """Return the mean absolute error of a regression on the first inputs; raise as `check_numbers` does."""
+    """Return the mean absolute error of a regression on the first inputs."""
     few = study_data.first(split, SOME[True])
     predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)
@@ -118,7 +117,7 @@ def mean_error(net: Any, split: Split, where: str) -> float:
 
 
 def check_numbers(predicted: Any, targets: Any, where: object) -> None:
-    """Raise ValueError unless a model predicts one finite number per target."""
+    """Raise ValueError unless there is one finite prediction per target."""
     wanted = targets.shape[1] if targets.ndim == 2 else 1
     if predicted.shape[1] != wanted:
         raise ValueError(
@@ -129,7 +128,7 @@ def check_numbers(predicted: Any, targets: Any, where: object) -> None:
 
 
 def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, StudyData, str]:
-    """Return the network of a finished cell, its data and its device."""
+    """Return the network of a finished cell, its data and device."""
     return cached(("network", parent["key"]), lambda: _load_network(context, parent))
 
 
@@ -156,14 +155,14 @@ def data_of(context: Context, params: Mapping[str, Any]) -> StudyData:
 
 
 def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Fit a scorer to a network and its outputs, or a method of several passes to the training data."""
+    """Fit a scorer or a method of several passes."""
     if methods.is_fitted_passes(params["kind"]):
         return _fit_many(context, params, parents)
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
     if params["kind"] == "default":
         size = params["reference_size"]
-        # for other tasks, use the first inputs, so that all scores are fitted to the same ones
+        # for other tasks, use the first inputs, so that all scores are fitted to the same inputs
         split = data.train if data.predicts == "classes" else study_data.first(data.train, size)
         settings = {**settings, "size": size or None} if data.predicts == "classes" else settings
         scorer: Any = default(net, split, task=data.task, device=_run_on(net, device), progress=False, **settings)
@@ -196,7 +195,7 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     else:
         start = network_of(context, parents["network"])[0]
     if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
-        settings["cuda_graph"] = True  # the steps of our own networks do not depend on the data
+        settings["cuda_graph"] = True  # the steps of the study's networks do not depend on the data
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
     return Result({"passes": method.passes}, {name: to_numpy(tensor) for name, tensor in method.state().items()})
@@ -208,7 +207,7 @@ def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:
 
 
 def many_of(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    """Return a method of several passes: fitted by a cell, or an ensemble of networks."""
+    """Return a fitted method of several passes, or an ensemble."""
     keys = tuple(parents[role]["key"] for role in sorted(parents) if role != "base")
     return cached(("many", *keys), lambda: _load_many(context, params, parents))
 
@@ -232,7 +231,7 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Predict under a shift; store predictions, probabilities of error and labels."""
+    """Predict the inputs of a group at all its intensities."""
     found, predicts = _rows(context, parents["network"], group_of(params)), _predicts(context, parents)
     arrays: dict[str, np.ndarray] = {}
     if predicts == "numbers":
@@ -259,7 +258,7 @@ def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
 
 
 def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Score every prediction under a shift; for numbers, also store the scale of every prediction."""
+    """Score the predictions for a group at all its intensities."""
     if params["kind"] == "scores":
         with own_model.unchanged(params["file"], params["digest"]):
             return Result({}, read_scores(params, context.arrays(parents["base"])))
@@ -274,7 +273,7 @@ def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     for place, outputs in enumerate(found):
         if predicts != "numbers":
             arrays[f"score/{place}"] = _float32(scorer(outputs))  # pyright: ignore[reportOptionalCall]
-        elif scorer is None:  # one width for all inputs
+        elif scorer is None:  # intervals of constant width
             arrays |= {f"scale/{place}": np.ones(outputs.logits.shape), f"score/{place}": np.zeros(len(outputs))}
         else:
             arrays[f"scale/{place}"] = to_numpy(scorer.scales(outputs)).astype(np.float64)
@@ -319,7 +318,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
 def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
     """Summarise the passes, on a GPU in half precision unless a value overflows."""
     settings: dict[str, Any] = {"seed": seed, "base_classes": predicted, "progress": False}
-    if x.device.type == "cuda":  # changes ROC-AUC by less than 0.001: docs/reproduction.md, "What was run"
+    if x.device.type == "cuda":  # changes ROC-AUC by less than 0.001: docs/reproduction-tables.md, "What was run"
         settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
         with torch.autocast("cuda", dtype=torch.float16):
             found = method.summarise(x, **settings)
@@ -329,7 +328,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
 
 
 def _together(data: StudyData, group: Group) -> list[list[int]]:
-    """Split the intensities of a group into batches of at most 512 MiB, since drawing a network (SWAG) is expensive."""
+    """Split the intensities of a group into batches of at most 512 MiB, because SWAG's draws are expensive."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     most = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
@@ -339,7 +338,7 @@ def _together(data: StudyData, group: Group) -> list[list[int]]:
 def _rows(
     context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...] = (), features: Any = None
 ) -> list[Any]:
-    """Return the outputs at every intensity of a group, cached for the next cell of the task."""
+    """Return the outputs at every intensity of a group, and cache them for the next cell of the task."""
 
     def read() -> list[Outputs]:
         net, data, device = network_of(context, network)
@@ -365,7 +364,7 @@ def _splits(data: StudyData, group: Group, folder: str | None, device: str) -> A
 def read_rows(
     data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
 ) -> Outputs:
-    """Return the outputs for labelled inputs; for tokens and pixels, only for a random sample."""
+    """Return the outputs for labelled inputs, or for a random sample of tokens or pixels."""
     device = _run_on(net, device)
     store = (device or "cpu") if data.task.independent else "cpu"
     read: dict[str, Any] = {"layers": layers, "features": features, "device": device, "store": store}
@@ -373,7 +372,7 @@ def read_rows(
 
 
 def _run_on(net: Any, device: str | None) -> str | None:
-    """Return the device, or None for a model that is not a torch module and chooses its own."""
+    """Return the device, or None for a model that chooses its own because it is not a torch module."""
     return device if isinstance(net, nn.Module) else None
 
 
@@ -394,15 +393,14 @@ SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
 def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Read the scores of one group from a file and return them as `score/0`, `score/1`, and so on.
+    """Read the scores of one group from a CSV file, as `score/0`, `score/1`, and so on.
 
-    The file has the columns `score` (higher is less certain) and `index`, the position of the input in the evaluated
-    set. To distinguish several conditions, it also has the columns `dataset`, `net`, `seed`, `shift` ("clean",
-    "held-out" or a shift) and `severity`; a missing column matches everything. A condition without any rows is omitted
-    from the tables.
+    The file has the columns `score` (higher is less certain) and `index` (of the evaluated input). The optional columns
+    `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity` restrict a row to a condition.
+    Conditions without rows are omitted.
 
     Raises:
-        ValueError: A column is missing, a condition has only some of its scores, or a value is not a number.
+        ValueError: The file is invalid, or lacks some scores of a condition.
     """
     file, count = params["file"], len(base["labels"])
     columns = csv_columns(file, Path(file))
@@ -451,11 +449,7 @@ REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Measure the time per sample of a forward pass and of a method, in one batch, while nothing else runs.
-
-    The time of a method of one pass includes the forward pass and the score; that of a method of several passes
-    includes all its passes. The two are measured in direct succession, in case the speed of the machine changes.
-    """
+    """Measure the time per sample of a forward pass, and of a method including all its passes."""
     net, data, device = network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
     many, several = methods.is_many(params["kind"]), not data.task.independent
@@ -466,7 +460,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         x, targets = study_data.some_labelled(data.test, size, data.predicts)
 
     def measure(count: int) -> tuple[float, float]:
-        """Return the seconds that a forward pass takes, and those that the method takes with all its passes."""
+        """Return the seconds for a forward pass and for the method, measured in direct succession."""
         some, outputs = x[:count], None
         if not many and not several:
             outputs = collect(net, some, task=data.task, layers=method.layers, store=device, progress=False)

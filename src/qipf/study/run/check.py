@@ -1,4 +1,4 @@
-"""Check a user's data before anything runs, so that a mistake in a file is reported at once, not by a failed cell."""
+"""Checks of the user's files before a run, so that mistakes are reported at once and not by failed cells."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from qipf.tasks.collect import begin, collect
 from qipf.tasks.tokens import Tokens
 
 FEW = 2
-"""Number of inputs for finding the number of classes of a model, and for trying a shift."""
+"""Number of inputs used to find the number of classes of a model, and to try a shift."""
 
 
 def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
-    """Check every .npz file of a plan, including shifted files, against the model.
+    """Check every .npz file of a plan against its model.
 
-    A model that cannot be built or cannot read the dataset passes this check; the cell that loads it reports the error.
+    Errors of the model itself are reported later, by the cell that loads it.
 
     Raises:
-        ValueError: A file does not fit the model; the message names the file or the pair.
+        ValueError: A file is invalid or does not fit the model.
     """
     for pair in plan.pairs:
         if pair.dataset.endswith(".npz") or any(group.files for group in groups(pair)):
@@ -92,7 +92,7 @@ def _check_parts(pair: Pair, data: StudyData) -> None:
 
 
 def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
-    """Return the shape of the logits of a few inputs, or None if the model does not fit the dataset."""
+    """Return the shape of the logits of a few inputs; None for a regression or if the model raises an error."""
     if data.task.judged_by == "intervals":
         return None
     try:
@@ -108,7 +108,7 @@ def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
 def check_labels(
     data: StudyData, inputs: torch.Tensor, labels: np.ndarray, output: tuple[int, ...], where: str
 ) -> None:
-    """Raise Problem if a label is not a class of the model, or if token labels are not shifted by one position."""
+    """Raise Problem if a label is not a class of the model, or if the labels of "tokens" are not the token ids."""
     given = torch.from_numpy(np.ascontiguousarray(labels))
     batch = Batch((inputs,), {}, given, None, len(given), 0, range(len(given)))
     try:
@@ -131,7 +131,7 @@ def check_labels(
 
 
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
-    """Raise ValueError if the model cannot read the texts that contain the largest and the smallest token id."""
+    """Raise ValueError if the model cannot read a text with the largest or the smallest token id."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
         return
     for row in (int(place) // found.inputs.shape[1] for place in (found.inputs.argmax(), found.inputs.argmin())):
@@ -145,7 +145,7 @@ def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> Non
 
 
 def _failure(net: Any, given: torch.Tensor) -> Exception | None:
-    """Return the exception that the model raises, if any."""
+    """Return the exception that the model raises, or None."""
     try:
         with torch.no_grad():
             net(given)

@@ -1,7 +1,7 @@
-"""Run tasks in this process, in local processes, or on the workers of a Dask cluster.
+"""Executors, which run tasks in this process, in local processes, or on the workers of a Dask cluster.
 
-`submit` starts a task and returns a future of the states of its cells; a worker calls `run_task` to run it. Results are
-written to the store, so a lost worker costs only the time spent on its task.
+`submit` starts a task and returns a future that contains the states of its cells. Finished cells are kept in the store,
+so a worker that dies loses only the cell that it was running.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from qipf.study.run.verify import PACKAGE, digest_of, source_digest
 ENGINES = ("auto", "serial", "local")
 """Names of executors."""
 _THREADS = 1024
-_SECONDS_TO_FETCH = 10  # a result consists of a few words per cell
+_SECONDS_TO_FETCH = 10  # a result is small: one state per cell
 
 States = dict[str, str]
-"""The state of each cell, keyed by its key: "done", "failed" or "skipped"."""
+"""State of each cell ("done", "failed" or "skipped"), keyed by the key of the cell."""
 
 
 def open_engine(name: str, *, device: str, workers: int | None = None) -> Executor:
-    """Return an executor: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
+    """Return an executor by its name in `ENGINES` or the address of a Dask scheduler ("tcp://host:port").
 
-    "auto" uses one process per core or, on a GPU, this process alone.
+    "auto" selects "local" on the CPU and "serial" on a GPU.
     """
     if "://" in name:
         return Cluster(name)
@@ -54,10 +54,10 @@ def open_engine(name: str, *, device: str, workers: int | None = None) -> Execut
 
 
 class Executor:
-    """Run several tasks at once. A thread waits for each task, and restarts it if its worker dies.
+    """Base class of executors.
 
     Attributes:
-        capacity: Maximum number of tasks to submit at once; the caller must respect it.
+        capacity: Number of tasks that can run at the same time; the caller must not submit more.
     """
 
     def __init__(self, workers: int) -> None:
@@ -66,7 +66,7 @@ class Executor:
         self._closed = False
 
     def submit(self, job: Job) -> Future[States]:
-        """Start a task; its future raises RefusedError if a worker runs different code or the scheduler is lost."""
+        """Start a task; its future raises RefusedError if a worker runs different code or the cluster is lost."""
         return self._threads.submit(self._run, job)
 
     def _run(self, job: Job) -> States:
@@ -79,13 +79,13 @@ class Executor:
 
 
 class Serial(Executor):
-    """Run one task after another in this process; `submit` returns when the task is finished."""
+    """An executor that runs tasks in this process; `submit` waits for the task."""
 
     def __init__(self) -> None:
         super().__init__(1)
 
     def submit(self, job: Job) -> Future[States]:
-        """Run the task."""
+        """Run a task and return a finished future."""
         future: Future[States] = Future()
         try:
             future.set_result(run_task(job))
@@ -95,7 +95,7 @@ class Serial(Executor):
 
 
 class Local(Executor):
-    """Run tasks in local processes (joblib's loky), each in its own pool, so that one that dies loses only its task."""
+    """An executor that runs tasks in local processes, which may die without affecting each other."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
@@ -104,11 +104,11 @@ class Local(Executor):
         errors = self._loky.process_executor
         self._lost = (errors.BrokenProcessPool, errors.ShutdownExecutorError)
         self._pools: dict[int, Any] = {}
-        with _safe_path():  # the tracker must not import from the working folder either
+        with _safe_path():  # the tracker must not import from the working directory either
             self._loky.backend.resource_tracker.ensure_running()
 
     def _run(self, job: Job) -> States:
-        """Run a task in the process of this thread; try again if the process dies (see `DEATHS`)."""
+        """Run a task in the process of this thread, and again if the process dies (see `DEATHS`)."""
         thread, last = threading.get_ident(), None
         for _ in range(1 + DEATHS * (1 + len(job["cells"]))):
             if thread not in self._pools:
@@ -122,7 +122,7 @@ class Local(Executor):
                 last = error
                 del self._pools[thread]
                 pool.shutdown(wait=True, kill_workers=True)
-        raise RuntimeError(f"its process died repeatedly: {last}")
+        raise RuntimeError(f"the process of this task died repeatedly: {last}")
 
     def close(self) -> None:
         """Terminate the processes."""
@@ -133,9 +133,9 @@ class Local(Executor):
 
 
 class Cluster(Executor):
-    """Run tasks on Dask workers, which need the same version of qipf and access to the files of the store.
+    """An executor that runs tasks on Dask workers, which need the same version of qipf and access to the store.
 
-    `patience` is the number of seconds to wait for the scheduler, at the start and after a lost connection.
+    `patience` is the number of seconds to wait for the scheduler.
 
     Raises:
         Problem: No scheduler responds.
@@ -162,7 +162,7 @@ class Cluster(Executor):
             raise
 
     def _check_code(self) -> None:
-        """Raise RefusedError if any worker runs different code; the message names these workers."""
+        """Raise RefusedError if any worker runs different code."""
         found = self._client.run(code, on_error="return")
         listed = "; ".join(
             f"{name} has {f'source {answer}' if isinstance(answer, str) else f'no usable qipf ({answer})'}"
@@ -184,13 +184,13 @@ class Cluster(Executor):
         except Exception as error:
             if isinstance(error, RefusedError) or self._client.status == "running":
                 raise
-            raise self._gone() from None  # whatever a client raises while it loses its scheduler
+            raise self._gone() from None  # a client may raise anything when it loses its scheduler
 
     def _wait_for(self, job: Job) -> States:
-        """Wait for a task; workers may come and go, and the scheduler moves the tasks of a worker that dies.
+        """Wait for a task. If its worker dies, the scheduler moves the task to another worker.
 
-        Dask gives up a task after several of its workers have died, even if another task killed them. Such a task is
-        tried again; the store records which cells ran when a process died (see `DEATHS`).
+        Dask gives up on a task after several of its workers have died, even if another task killed them. Such a task is
+        submitted again; the store records which cells ran when a process died (see `DEATHS`).
         """
         deaths, most = 0, DEATHS * (1 + len(job["cells"]))
         while True:
@@ -206,14 +206,14 @@ class Cluster(Executor):
                         self.capacity = self._workers()
                         return states
                 self._wait(woken)
-            if future.status == "error":  # otherwise it was cancelled because the scheduler was lost and returned
+            if future.status == "error":  # otherwise cancelled, because the scheduler was lost and came back
                 error = future.exception()
                 deaths += 1
                 if not isinstance(error, self._killed) or deaths > most:
                     raise error
 
     def _wait(self, woken: threading.Event) -> None:
-        """Wait half a second or until a future finishes; raise RefusedError if the scheduler does not return.
+        """Wait half a second or until a future finishes; raise RefusedError if the scheduler is lost.
 
         The wait has a limit because a future announces only its first completion: if the result is lost with its worker
         and computed again, the second completion goes unnoticed.
@@ -235,14 +235,14 @@ class Cluster(Executor):
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running."""
         self._closed = True
-        with suppress(Exception):  # a client that is closing after it lost its scheduler may raise anything
+        with suppress(Exception):  # a client that has lost its scheduler may raise anything
             self._client.close(timeout=5)
         super().close()
 
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Start Python processes within this block so that they do not import from the working folder."""
+    """Keep Python processes that start within this block from importing from the working directory."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -256,26 +256,28 @@ def _safe_path() -> Iterator[None]:
 # --- in a worker ---------------------------------------------------------------------------------------------------
 
 Job = Mapping[str, Any]
-"""JSON values: store, data, device, task, source, cells."""
+"""JSON values with the keys store, data, device, task, source and cells."""
 
 DEATHS = 3
-"""Number of processes that may die while they run a cell before it is given up."""
+"""Number of processes that may die while running a cell before the cell fails."""
 
 SAFE_PATH = "PYTHONSAFEPATH"
-"""Environment variable that keeps Python from importing modules in the working folder."""
+"""Environment variable that keeps Python from importing modules in the working directory."""
 NEEDED = (
     "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "training", "scores", "predictive",
     "decisions", "study.datasets", "study.nets", "study.recipes", "study.shifts", "study.plan", "study.run",
 )  # fmt: skip
-"""Modules and folders of the package that cells may import."""
+"""Modules and subpackages that cells may import."""
 
-_ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, but the settings of torch are per process
+_ONE_AT_A_TIME = (
+    threading.Lock()
+)  # a Dask worker may have several threads, but the settings of torch apply to the whole process
 _AT_START = source_digest()
 
 
 @cache
 def code() -> str:
-    """Import everything that a cell may need, and return the digest of the running code.
+    """Import everything that a cell may need and return the digest of the running code.
 
     Raises:
         RefusedError: A file changed during the import.
@@ -295,7 +297,7 @@ _imported: set[str] = set()
 def _import(name: str) -> None:
     try:
         module = import_module(name)
-    except ImportError:  # a package is not installed, so no cell needs it
+    except ImportError:  # an optional package is not installed, so no cell needs it
         return
     for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
         _import(f"{name}.{found.name}")
@@ -306,7 +308,7 @@ def _modules() -> set[str]:
 
 
 def check_code() -> None:
-    """Raise RefusedError if this process imported further code after `code`, and files have been replaced since."""
+    """Raise RefusedError if modules were imported after `code` and the package has changed since."""
     if _modules() - _imported and digest_of(PACKAGE) != code():
         raise RefusedError(
             f"the code of qipf was replaced while {place()} ran a cell, whose result is discarded; run the same "
@@ -315,7 +317,7 @@ def check_code() -> None:
 
 
 def place() -> str:
-    """Return a description of this worker for messages."""
+    """Return a description of this worker."""
     process = f"process {os.getpid()} on {socket.gethostname()}"
     distributed = sys.modules.get("distributed")
     if distributed is not None:
@@ -327,10 +329,10 @@ def place() -> str:
 
 
 def run_task(job: Job) -> dict[str, str]:
-    """Run the unfinished cells of a task, and return "done", "failed" or "skipped" for each cell.
+    """Run the unfinished cells of a task and return the state of every cell.
 
     Raises:
-        RefusedError: This process runs different code from the process that started the study.
+        RefusedError: This process does not run the code of the study.
         StoreError: The store cannot be written.
     """
     if job["source"] != code():
@@ -353,7 +355,7 @@ def run_task(job: Job) -> dict[str, str]:
 
 
 def run_for(parent: int, job: Job) -> dict[str, str]:
-    """Call `run_task` in a process that exits with `parent`; a loky process would wait for work forever."""
+    """Call `run_task`, and end this process when the process `parent` ends."""
     global _watcher
     if _watcher is None:
         os.environ.pop(SAFE_PATH, None)  # not for processes that a user's model may start
@@ -368,7 +370,7 @@ _watcher: threading.Thread | None = None
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
-    os._exit(1)  # even in the middle of a cell, since only finished cells are in the store
+    os._exit(1)  # even in the middle of a cell; the store contains only finished cells
 
 
 def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
@@ -407,7 +409,7 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
 
 def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
     if deaths >= DEATHS:
-        raise RuntimeError(f"its process died {deaths} times, perhaps because it ran out of memory")
+        raise RuntimeError(f"the process of this cell died {deaths} times, perhaps because it ran out of memory")
     module, name = spec["function"].split(":")
     context = Context(store, spec["kind"], spec["key"], job["data"])
     function = getattr(import_module(module), name)
@@ -416,10 +418,10 @@ def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
 
 
 def _one_thread(device: str) -> ExitStack:
-    """On the CPU, limit torch and BLAS to one thread, so that all executors return equal sums and do not compete."""
+    """On the CPU, limit torch and BLAS to one thread, so that results do not depend on the executor."""
     stack = ExitStack()
     if device == "cpu":
-        torch = sys.modules.get("torch")  # a function that needs it has already imported it
+        torch = sys.modules.get("torch")  # a function that needs torch has already imported it
         if torch is not None:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The cells of a plan: train, fit, predict, score, measure and time.
+"""The cells of a plan, which train, fit, predict, score, measure and time.
 
 A cell is a pure function of its parameters and the results of other cells.
 """
@@ -26,18 +26,17 @@ from qipf.study.run.study_data import Group, held_out_of
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One unit of work. The key of its result is a hash of everything that determines it.
+    """One unit of work.
 
     Attributes:
         kind: Folder of the result in the store.
         function: "module:name", called as `function(context, params, parents)`.
-        version: Must change whenever the code of this kind changes its results.
+        version: Version of the code; change it whenever the results change.
         params: JSON values; only these and the parents affect the result.
         parents: Cells whose results this cell reads, keyed by role.
-        task: Name of a task; the cells of a task run one after another in one process and share what they load.
-        label: Description of the cell for users.
+        task: Name of a task, whose cells run one after another in one process.
         cost: Expected work, for scheduling and the progress bar.
-        exclusive: True if no other cell may run at the same time, as for timing.
+        exclusive: True if no other cell may run at the same time.
     """
 
     kind: str
@@ -52,7 +51,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """Hash of the kind, the version, the parameters and the keys of the parents."""
+        """Hash of everything that determines the result."""
         parts = {
             "kind": self.kind,
             "version": self.version,
@@ -83,7 +82,7 @@ class WorkItem:
 
     @property
     def cost(self) -> float:
-        """Expected work of all cells."""
+        """Expected work."""
         return sum(cell.cost for cell in self.cells)
 
     @property
@@ -92,13 +91,13 @@ class WorkItem:
         return any(cell.exclusive for cell in self.cells)
 
     def needs(self) -> set[str]:
-        """Return the keys of the cells in other tasks that must be finished first."""
+        """Return the keys of the cells in other tasks that must finish first."""
         own = {cell.key for cell in self.cells}
         return {parent.key for cell in self.cells for parent in cell.parents.values()} - own
 
 
 def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
-    """Return the targets and all cells that they depend on, parents first and without those that are `done`."""
+    """Return the targets and the cells that they depend on, parents first, except those that are `done`."""
     todo: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:
@@ -114,7 +113,7 @@ def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
 
 
 def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
-    """Group cells by task, in order; a cell without a task becomes a task of its own."""
+    """Group cells by task; a cell without a task becomes a task of its own."""
     tasks: dict[str, WorkItem] = {}
     for cell in cells:
         name = cell.task or cell.key
@@ -128,7 +127,7 @@ Parents = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Context:
-    """The store, the kind and the key of the running cell, and the folder with the files of datasets."""
+    """The store, the kind and key of the running cell, and the folder with dataset files."""
 
     store: Store
     kind: str
@@ -146,7 +145,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a cell: JSON `facts` for its record, `arrays` keyed by name, and other `files` keyed by suffix."""
+    """Result of a cell: JSON `facts`, `arrays` keyed by name, and other `files` keyed by suffix."""
 
     facts: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] | None = None
@@ -154,11 +153,11 @@ class Result:
 
 
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
-"""Version of each kind of cell. Increase it when a change of the code changes results; all cells of this kind and their
-children are then computed again.
+"""Version of each kind of cell. Increase it when results change; all cells of this kind and the cells that depend on
+them are then computed again.
 """
 MAPS = "1"
-"""Version of the maps in the score cells of pixels."""
+"""Version of the maps in score cells."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class IndexEntry:
     method: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return an entry of index.json."""
+        """Return the entry for index.json."""
         about = {name: value for name, value in vars(self).items() if name != "cell"}
         return {"kind": self.cell.kind, "key": self.cell.key, **about}
 
@@ -184,13 +183,13 @@ def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
 
 
 def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
-    """Return the cells whose results are needed for the tables and reports."""
+    """Return the cells whose results tables and reports need."""
     kinds = ("measure", "base", "score", *(("time",) if times else ()))
     return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
 
 
 def groups(pair: Pair) -> list[Group]:
-    """Return the groups of inputs to evaluate: clean test inputs, every shift, and other datasets."""
+    """Return the groups to evaluate: clean test inputs, every shift, and other datasets."""
     found = [Group("clean", (0.0,), pair.test_size)]
     for name, intensities in pair.shifts.items():
         found.append(Group(name, intensities, pair.test_size, files=pair.shifted.get(name, ())))
@@ -221,7 +220,7 @@ class _PairCells:
         seen: set[tuple[Any, ...]] = set()
         for seed in self.pair.seeds:
             for entry in self._of_seed(seed):
-                # list a network that several seeds share only once, but every method of a cell that methods share
+                # a network shared by seeds has one entry; a cell shared by methods has one entry per method
                 about = tuple(entry.as_json().values())
                 if about not in seen:
                     seen.add(about)
@@ -271,7 +270,7 @@ class _PairCells:
         return self._cell("model", params, self.pair.name)
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """Return the members of an ensemble: neighbours of the base network in the pool, or additional networks."""
+        """Return the members of an ensemble: the base network, and neighbours in the pool or additional networks."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]
@@ -339,7 +338,9 @@ class _PairCells:
     ) -> Cell:
         params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
         many = any(is_many(other.kind) for other in self.pair.methods)
-        subset = self.pair.multi_pass_size if many else 0  # number of inputs on which all methods are compared (0: all)
+        subset = (
+            self.pair.multi_pass_size if many else 0
+        )  # number of inputs on which all methods are compared; 0 for all
         params |= {"intensities": list(group.intensities), "subset": subset}
         if self.pair.predicts == "numbers":
             params["coverage"] = self.pair.coverage

@@ -1,4 +1,4 @@
-"""Uncertainty maps of a few segmented images, stored so that a report can show them without the network."""
+"""Uncertainty maps of a few segmented images, which a report can show without the network."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from qipf.tasks.outputs import Outputs
 from qipf.training.loop import Split
 
 SUFFIX = ".maps"
-"""Suffix of the file in a score cell."""
+"""Suffix of the file that a score cell writes."""
 LONGEST = 128
-"""Maximum length in pixels of the longer side of a stored map; larger images are subsampled."""
+"""Maximum length of a side of a stored map in pixels; larger images are subsampled."""
 
 
 @dataclass(frozen=True)
 class KeptMaps:
-    """A few images of one set, subsampled if they are large.
+    """A few images, subsampled if they are large, and their uncertainty maps.
 
     Attributes:
-        images: Images as bytes (M, c, h, w).
-        uncertainty: Uncertainty maps (M, h, w).
-        wrong: True for labelled pixels whose prediction is wrong (M, h, w).
-        labelled: True for labelled pixels (M, h, w).
-        rows: Indices of the images in their set.
-        shares: Fraction of wrong pixels among the labelled pixels of each image before subsampling.
+        images: (M, c, h, w), as uint8.
+        uncertainty: (M, h, w).
+        wrong: True for labelled pixels with a wrong prediction, (M, h, w).
+        labelled: True for labelled pixels, (M, h, w).
+        rows: Indices of the images in their set, (M,).
+        shares: Fraction of wrong pixels among the labelled pixels before subsampling, (M,).
     """
 
     images: np.ndarray
@@ -46,14 +46,14 @@ class KeptMaps:
 
     @staticmethod
     def from_bytes(content: bytes) -> KeptMaps:
-        """Read what `as_bytes` wrote."""
+        """Read maps from the content of a safetensors file."""
         return KeptMaps(**require("safetensors.numpy", extra="torch").load(content))
 
 
 def map_some(
     net: Any, split: Split, scored: Outputs, scores: np.ndarray, scorer: Any, features: str | None, device: str | None
 ) -> KeptMaps:
-    """Map the images with the lowest, the median and the highest uncertainty by a score."""
+    """Return the maps of the images with the lowest, median and highest uncertainty."""
     groups = to_numpy(scored.groups)
     rows = choose_images(scores, groups, len(split.inputs))
     kept = []

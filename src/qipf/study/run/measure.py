@@ -23,12 +23,11 @@ SCORES = {
     "contrast": "contrast_of_base_class",
     "max_logit_one_pass": "minus_max_logit_of_one_pass",
 }
-"""Scores of a method of several passes, with their names in `qipf.predictive.Summary`; the paper's score is the first.
-"""
+"""Scores of a method of several passes, with their names in `qipf.predictive.Summary`; the first is the paper's."""
 COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
-"""Columns of the rows in a record; `index` is the position of the intensity in its group."""
+"""Columns of the rows in a record; `index` is the index of the intensity in its group."""
 ERRORS = "size"
-"""Value of the column `errors` for a regression, which has no wrong predictions."""
+"""Value of the column `errors` for a regression."""
 MEASURES = ("inside", "width", "loss", "surest")
 """Measures of `compare_intervals` in the long table."""
 ERROR = "error"
@@ -38,10 +37,8 @@ ERROR = "error"
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     """Compute every metric at every intensity of a group.
 
-    In the rows, `errors` states what the score should detect: errors of the "base" network, errors of the method's
-    "own" mean prediction (only for the entropy), or "ood" inputs among clean ones. For errors with a predicted
-    probability, the conventional ECE and Brier score are added. `subset` is "all", or "common" for the inputs that
-    every method scored; methods of one pass are evaluated on both.
+    The columns of the rows are described in `qipf.study.run.read.Row`. Methods of one pass are evaluated on "all"
+    inputs and on the "common" inputs that every method scored.
     """
     if "coverage" in params:
         return Result({"columns": list(COLUMNS), "rows": _measure_numbers(context, params, parents)})
@@ -131,7 +128,7 @@ def _plain(value: float | None) -> float | None:
 
 
 class PredictedNumbers(NamedTuple):
-    """Predictions and targets (N, k) of one set, with scales (N, k) and scores (N,) keyed by method."""
+    """Predictions and targets (N, k), with scales (N, k) and scores (N,) keyed by method."""
 
     predicted: np.ndarray
     targets: np.ndarray
@@ -147,7 +144,7 @@ class PredictedNumbers(NamedTuple):
 def numbers_of(
     base: Mapping[str, np.ndarray], scored: Mapping[str, Mapping[str, np.ndarray]], place: int
 ) -> PredictedNumbers:
-    """Return the predictions at one intensity, from the arrays of a base cell and of score cells keyed by method."""
+    """Return the predictions at one intensity; `scored` contains the arrays of score cells, keyed by method."""
     scales, scores = (
         {name: found[f"{what}/{place}"] for name, found in scored.items() if f"{what}/{place}" in found}
         for what in ("scale", "score")
@@ -158,9 +155,9 @@ def numbers_of(
 def compare_scales(
     held_out: PredictedNumbers, live: PredictedNumbers, coverage: float, *, methods: Iterable[str], bootstrap: int
 ) -> list[Compared]:
-    """Learn intervals from clean held-out predictions and evaluate them on others, in order of increasing loss.
+    """Fit intervals to held-out predictions and evaluate them on `live`, in order of increasing loss.
 
-    Intervals of constant width are always included, as the baseline.
+    Intervals of constant width are always included.
     """
     ends, scores = {}, {}
     for name in dict.fromkeys([ONE_WIDTH, *methods]):
@@ -175,7 +172,7 @@ def compare_scales(
 
 
 def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Parents) -> list[list[Any]]:
-    """Return the rows of a regression, whose columns are `COLUMNS`."""
+    """Return the rows of a regression, with the columns `COLUMNS`."""
     base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
     scored, scored_held_out = ({"": context.arrays(parents[role])} for role in ("score", "score_held_out"))
     held_out = numbers_of(base_held_out, scored_held_out, 0)

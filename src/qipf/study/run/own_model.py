@@ -1,4 +1,4 @@
-"""Load the user's own model, and reject files, sources and models that have changed since the start of the run."""
+"""Load the user's own model, and reject models, sources and files that have changed since the start of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.study.plan.methods import MODEL_FILES, ONE_PASS_FILES
 
 
 class ChangedError(ValueError):
-    """A file or model has changed since the start of the run."""
+    """A file or model differs from that at the start of the run."""
 
 
 def file_digest(path: str | Path) -> str:
@@ -29,19 +29,19 @@ def file_digest(path: str | Path) -> str:
 
 
 def digest(name: str) -> str:
-    """Return the SHA-256 of a file, or the name itself for a built-in dataset, whose files are verified when read."""
+    """Return the SHA-256 of a file, or the name of a built-in dataset."""
     path = Path(name)
     return file_digest(path) if path.suffix and path.is_file() else name
 
 
 def model_file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a network file; for ONNX, including its external weights."""
+    """Return the SHA-256 of a model file, including the external weights of an ONNX model."""
     if Path(path).suffix != ".onnx":
         return file_digest(path)
     helper = require("onnx.external_data_helper", extra="onnxruntime")
     try:
         graph = require("onnx", extra="onnxruntime").load(str(path), load_external_data=False)
-    except Exception:  # the cell that loads the model reports what is wrong with it
+    except Exception:  # the cell that loads the model reports the error
         return file_digest(path)
     tensors = [tensor for tensor in helper._get_all_tensors(graph) if helper.uses_external_data(tensor)]
     names = {helper.ExternalDataInfo(tensor).location for tensor in tensors}
@@ -59,8 +59,8 @@ def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
     def check() -> None:
         if path is not None and expected and (found := model_file_digest(path)) != expected:
             raise ChangedError(
-                f"{path} is not the file of the plan: expected SHA-256 {expected[:12]}, got {found[:12]}; run the same "
-                "command again to use the new file"
+                f"{path} differs from the file at the start of the run: expected SHA-256 {expected[:12]}, got "
+                f"{found[:12]}; run the same command again to use the new file"
             )
 
     check()
@@ -74,8 +74,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 def module_digest(name: str, source: Path) -> str:
     """Return a digest of a module and of all files in its folder that it imports, directly or indirectly.
 
-    Imports are found in the source, including those inside functions but not calls of `importlib.import_module`. For an
-    installed module, only files of its package are included.
+    Calls of `importlib.import_module` are not followed. For an installed module, only its package is included.
     """
     files = imported_files(name, source)
     if len(files) == 1:
@@ -87,7 +86,7 @@ def module_digest(name: str, source: Path) -> str:
 
 
 def imported_files(name: str, source: Path) -> dict[str, Path]:
-    """Return the files of a module and of everything that it imports from its folder, keyed by dotted name."""
+    """Return the files of a module and of the modules imported from its folder, keyed by dotted name."""
     source = source.resolve()
     package = source.name == "__init__.py"
     root = source.parents[name.count(".") + package]
@@ -134,15 +133,15 @@ _PINNED = "__qipf_module_digest__"
 
 
 def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = None) -> nn.Module:
-    """Build the model by running the user's code with a fixed seed, so that every process obtains the same network.
+    """Build the user's model with a fixed seed.
 
     Args:
         model: A file with a suffix in `MODEL_FILES`, or "module:callable".
         weights: A safetensors file for "module:callable", or None.
-        expected: The digests in the parameters of the cell; None skips the check.
+        expected: Expected `digests`; None skips the check.
 
     Raises:
-        ChangedError: The model has changed since the start of the run.
+        ChangedError: The model has other digests.
     """
     program = model.endswith(MODEL_FILES)
     wanted = expected or {}
@@ -152,8 +151,8 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
         found = _network_digest(model, net)
         if found != expected["model"]:
             raise ChangedError(
-                f"the model {model} is not the one of the plan: its source or its weights differ (expected digest "
-                f"{expected['model'][:12]}, got {found[:12]})"
+                f"the model {model} differs from the model at the start of the run: expected digest "
+                f"{expected['model'][:12]}, got {found[:12]}; use the same source and weights everywhere and run again"
             )
     return net
 
@@ -161,7 +160,7 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
 def digests(model: str, weights: str | None) -> dict[str, str | None]:
     """Return the digests of the model's files or, for "module:callable", of its source and tensors.
 
-    A model that cannot be built is identified by its name; the cell that loads it reports the error.
+    A model that cannot be built is identified by its name.
     """
     of_weights = None if weights is None else file_digest(weights)
     if model.endswith(MODEL_FILES):
@@ -199,7 +198,7 @@ def _network_digest(model: str, net: nn.Module) -> str:
 
 
 def _pinned_digest(name: str) -> str:
-    """Return the digest of a module's source as imported by this process, even if the file has been edited since."""
+    """Return the digest that a module's source had at the first call in this process."""
     module = sys.modules[name]
     if _PINNED not in vars(module):
         source = getattr(module, "__file__", None)

@@ -1,16 +1,16 @@
-"""Read the store of a study, the source of all tables and reports.
+"""Read the store of a study.
 
     bench = open_store("results/mnist")
-    bench.rows()                              # the long table (columns: see `Row`)
+    bench.rows()                              # the long table; see `Row` for its columns
     for condition in bench.conditions():
         p = bench.predictions(condition)
         p.labels, p.predicted, p.correct      # arrays (n,) for the base network
-        p.scores["entropy", "score"]          # keyed by (method, score): (n,) float32; higher = less certain
+        p.scores["entropy", "score"]          # (n,), keyed by method and score; higher = less certain
         p.scores["ensemble", "std"]           # several passes: "std", "entropy", "mutual_information"
 
-If methods of several passes were run on only some of the inputs (`multi_pass_size`), their scores are NaN for the
-others (and their classes -1), and `p.common()` returns the inputs that all methods scored. A store whose run has not
-ended, or in which cells failed, returns the results that it has. A damaged file raises DamagedError, a StoreError.
+If methods of several passes scored only some of the inputs (`multi_pass_size`), their scores for the other inputs are
+NaN and their classes -1. `p.common()` contains only the inputs that all methods scored. If the run has not ended or
+cells have failed, the available results are returned. A damaged file raises DamagedError.
 """
 
 from __future__ import annotations
@@ -51,26 +51,21 @@ class Row(NamedTuple):
     """One number of the long table.
 
     Attributes:
-        dataset: Name of the dataset.
-        net: Name of the network.
         seed: Seed of the base network.
         shift: "clean", the name of a shift, or "ood:" followed by a dataset.
         intensity: Intensity in the unit of the shift.
-        severity: Position in the grid of the shift, starting at 1; 0 without a shift.
+        severity: At least 1; 0 without a shift.
         method: Name of the method in the plan.
-        score: "score" for methods of one pass; "std" (the paper's), "entropy", ... for several passes.
+        score: "score" for methods of one pass; for several passes, a statistic such as "std".
         errors: What the score should detect: errors of the "base" network or of the method's "own" mean prediction,
             "ood" inputs, or the "size" of errors in a regression.
-        metric: A name in `qipf.metrics.METRICS`, or "ece_confidence" or "brier_confidence" (for the predicted
-            probability). For a regression, a measure of `qipf.decisions.comparison.compare_intervals`, or "error" for
-            the mean absolute error.
-        value: Value of the metric; NaN if it is undefined.
+        metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability).
+            For a regression, a measure of `compare_intervals` or "error", the mean absolute error.
+        value: NaN if the metric is undefined.
         low: Lower end of the 95% bootstrap interval, or NaN.
-        high: Upper end of the interval, or NaN.
-        n: Number of predictions.
-        accuracy: Fraction of correct predictions (for "ood", on clean inputs); NaN for a regression.
-        subset: "all", or "common" for the inputs that every method scored; compare methods only on the latter (see
-            `qipf.study.tables.frame.comparable`).
+        high: Upper end, or NaN.
+        accuracy: Fraction of correct predictions; NaN for a regression.
+        subset: "all", or "common" for the inputs that every method scored. Compare methods only on the latter.
     """
 
     dataset: str
@@ -92,7 +87,7 @@ class Row(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """The condition under which one set of predictions was evaluated."""
+    """The condition of a set of predictions."""
 
     dataset: str
     net: str
@@ -104,7 +99,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions of the base network and the scores of every method."""
+    """Predictions of the base network, with the scores of every method."""
 
     labels: np.ndarray
     predicted: np.ndarray
@@ -112,7 +107,7 @@ class Predictions:
     own_predicted: dict[str, np.ndarray] = field(default_factory=dict)
     common_rows: np.ndarray | None = None
     groups: np.ndarray | None = None
-    """The input of each prediction, if the model makes several predictions per input."""
+    """Index of each prediction's input, if the model makes several predictions per input."""
 
     @property
     def correct(self) -> np.ndarray:
@@ -120,7 +115,7 @@ class Predictions:
         return self.predicted == self.labels
 
     def common(self) -> Predictions:
-        """Return the predictions for the inputs that every method scored, on which methods are compared."""
+        """Return the predictions for the inputs that every method scored."""
         if self.common_rows is None:
             return self
         rows = self.common_rows
@@ -130,14 +125,14 @@ class Predictions:
 
 
 def open_store(path: str | os.PathLike[str]) -> Bench:
-    """Open the store of a study; raise StoreError if it has no results."""
+    """Open the store of a study; raise StoreError if it contains no results."""
     bench = Bench(Store(path))
     for name in ("plan.json", "index.json"):
         if not bench.store.documents.has(name):
             raise StoreError(f"{bench.store.path} has no {name}: no benchmark has been run in it yet")
     bench.lost = bench.store.lost_records()
     measures = [one for one in bench.lost if one[0] == "measure"]
-    if measures and bench.store.finished():  # numbers would be missing; a store without any cells has only its tables
+    if measures and bench.store.finished():  # results would be missing; a store without any cells contains only tables
         why = f"it is missing (lost records: {len(measures)})"
         raise damaged(bench.store.file(*measures[0], ".json"), why)
     return bench
@@ -161,12 +156,12 @@ class Bench:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """The versions, the device, the processor and the date of the last run."""
+        """Versions, device, processor and date of the last run."""
         return self._document("environment.json") if self.store.documents.has("environment.json") else {}
 
     @cached_property
     def index(self) -> list[dict[str, Any]]:
-        """The description of each cell: kind, key, dataset, net, seed, group, method."""
+        """Description of each cell; see `ENTRY` for the keys."""
         entries = self._document("index.json")
         if not isinstance(entries, list) or not all(isinstance(e, dict) and e.keys() >= ENTRY for e in entries):
             why = f"expected a list of entries with {', '.join(sorted(ENTRY))}"
@@ -184,7 +179,7 @@ class Bench:
             raise damaged(self.store.path / name, str(error)) from None
 
     def rows(self) -> list[Row]:
-        """Return the rows of the long table for all finished cells, in the order of the plan."""
+        """Return the rows of the long table, in the order of the plan."""
         found = []
         for entry in self._finished("measure"):
             pair = self.pair(entry["dataset"], entry["net"])
@@ -196,7 +191,7 @@ class Bench:
         return found
 
     def times(self) -> list[dict[str, Any]]:
-        """Return the milliseconds per sample of every timed method and its forward pass (Table 3)."""
+        """Return the time per sample, in milliseconds, of each method and its forward pass."""
         found = []
         for entry in self._finished("time"):
             record = self.store.record("time", entry["key"])
@@ -205,7 +200,7 @@ class Bench:
         return found
 
     def write_tables(self) -> None:
-        """Write the documents `TABLES`."""
+        """Write the tables in `TABLES`."""
         pyarrow, parquet = require("pyarrow", extra="bench"), require("pyarrow.parquet", extra="bench")
         rows, times, documents = self.rows(), self.times(), self.store.documents
         documents.write("table.csv", csv_text(Row._fields, rows))
@@ -218,7 +213,7 @@ class Bench:
         documents.write("table.parquet", buffer.getvalue())
 
     def conditions(self) -> list[Condition]:
-        """Return the conditions of all sets of predictions, in the order of the plan."""
+        """Return all conditions with predictions, in the order of the plan."""
         found = []
         for entry in self._finished("base"):
             pair, group = self.pair(entry["dataset"], entry["net"]), entry["group"]
@@ -227,19 +222,19 @@ class Bench:
         return found
 
     def predictions(self, condition: Condition, methods: Iterable[str] | None = None) -> Predictions:
-        """Return the predictions under a condition, with the scores of all methods or only of those given."""
+        """Return the predictions under a condition, with the scores of all or only the given methods."""
         return self._predictions(condition[:4], self._place(condition), methods)
 
     def held_out(self, dataset: str, net: str, seed: int) -> Predictions:
-        """Return the predictions for the clean held-out inputs, which are used for calibration."""
+        """Return the predictions for the clean held-out inputs."""
         return self._predictions((dataset, net, seed, "held-out"), 0, None)
 
     def numbers(self, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
-        """Return two sets of predictions of a regression: held out, for learning intervals, and under a condition."""
+        """Return the predictions of a regression for the held-out inputs, and under a condition."""
         return self._numbers((*condition[:3], "held-out"), 0), self._numbers(condition[:4], self._place(condition))
 
     def maps(self, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
-        """Return the position of the stored maps in the grid of a shift, and the maps; None if there are none."""
+        """Return the index of an intensity and its uncertainty maps, or None if no maps are stored."""
         for entry in self._places.get((dataset, net, seed, shift), []):
             if entry["kind"] == "score" and entry["method"] == method:
                 content = self.store.content("score", entry["key"], SUFFIX)
@@ -251,7 +246,7 @@ class Bench:
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
     ) -> np.ndarray:
-        """Shift the inputs of the given rows of the predictions again; `data` is the folder with dataset files."""
+        """Return the images of the given rows under a condition; `data` is the folder with dataset files."""
         from qipf.arrays import to_numpy
         from qipf.study.run import study_data
 
@@ -279,14 +274,14 @@ class Bench:
         return to_numpy(study_data.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
 
     def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
-        """Return a fitted scorer, or None for methods of several passes and scores from a file."""
+        """Return a fitted scorer, or None if the method has none."""
         for entry in self._finished("fit"):
             if (entry["dataset"], entry["net"], entry["seed"], entry["method"]) == (dataset, net, seed, method):
                 return self.store.scorer("fit", entry["key"])
         return None
 
     def networks(self) -> list[dict[str, Any]]:
-        """Return the networks with their accuracy on clean test inputs; an empty list for a regression."""
+        """Return the networks with their accuracies on clean test inputs; [] for a regression."""
         found = [(entry, self.store.record(entry["kind"], entry["key"])) for entry in self._finished("train", "model")]
         return [
             {**{name: entry[name] for name in ("dataset", "net", "seed")}, "accuracy": record["accuracy"]}
@@ -295,12 +290,12 @@ class Bench:
         ]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the label, kind, error and traceback of failed cells, and whether a damaged file was the cause."""
+        """Return the label, kind, error and traceback of each failed cell."""
         found = [self.store.note("failed", key) for key in dict.fromkeys(entry["key"] for entry in self.index)]
         return [failure for failure in found if failure is not None]
 
     def notes(self) -> list[str]:
-        """Return notes about lost records, cells computed by different code, fits, and the user's own models."""
+        """Return the notes about the store, the fits and the user's own models."""
         found = [note for note in (note_of(self.environment),) if note]
         if self.lost:
             count = len(self.lost)
@@ -312,7 +307,7 @@ class Bench:
         return found
 
     def noted(self, *kinds: str) -> list[tuple[dict[str, Any], str]]:
-        """Return the finished cells of the given kinds that have a note, each with its note."""
+        """Return the finished cells of the given kinds that have a note, with the note."""
         found = [
             (entry, self.store.record(entry["kind"], entry["key"]).get("note")) for entry in self._finished(*kinds)
         ]
@@ -322,7 +317,7 @@ class Bench:
         return [e for e in self.index if e["kind"] in kinds and self.store.has(e["kind"], e["key"])]
 
     def pair(self, dataset: str, net: str) -> Pair:
-        """Return the settings of the pair with these names in tables."""
+        """Return the pair with these names in tables."""
         for pair in self.plan.pairs:
             if (pair.dataset_name, pair.net) == (dataset, net):
                 return pair

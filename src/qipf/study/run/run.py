@@ -29,7 +29,7 @@ from qipf.study.run.verify import clean, repair, source_digest
 
 
 class Display:
-    """A progress bar on a terminal; elsewhere, one printed line per task. With `quiet`, only failures are printed."""
+    """A progress bar on a terminal, otherwise one line per task; with `quiet`, only failures."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet, self.spent, self.start = quiet, 0.0, time.monotonic()
@@ -46,7 +46,7 @@ class Display:
         self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}", total=len(task.cells))
 
     def ended(self, task: WorkItem, states: dict[str, str]) -> None:
-        """Count a task that has ended."""
+        """Show that a task has ended."""
         self.finished += len(task.cells)
         self.spent += task.cost
         self.bar.update(self.overall, completed=self.finished)
@@ -66,9 +66,9 @@ class RunSummary:
     """The outcome of a run.
 
     Attributes:
-        done: Number of cells that were computed.
+        done: Number of computed cells.
         reused: Number of cells that were already in the store.
-        failed: Records of the failed cells.
+        failed: Notes about the failed cells.
         skipped: Labels of the cells that depend on a failed cell.
     """
 
@@ -94,12 +94,11 @@ def run(
 ) -> RunSummary:
     """Run the targets and all cells that they depend on, except those already in the store.
 
-    A failed cell is recorded with its traceback, the cells that depend on it are skipped, and all others continue. The
-    next run tries it again.
+    If a cell fails, the cells that depend on it are skipped.
 
     Raises:
         StoreError: The store can no longer be written.
-        RefusedError: A worker runs different code, or the cluster is gone.
+        RefusedError: A worker runs different code, or the cluster is lost.
     """
     targets = list(targets)
     finished = store.finished()
@@ -107,7 +106,7 @@ def run(
     cells = {cell.key: cell for task in tasks for cell in task.cells}
     report = RunSummary(reused=sum(cell.key in finished for cell in needed(targets)))
     states: dict[str, str] = {}
-    # expensive tasks first, because a long task that starts last would prolong the run
+    # start with expensive tasks, because a long task that starts last would prolong the run
     waiting = sorted(tasks, key=lambda task: (task.exclusive, -task.cost))
     running: dict[Future[dict[str, str]], WorkItem] = {}
     display = display or Display(quiet=True)
@@ -196,7 +195,7 @@ def _settle(task: WorkItem, future: Future[dict[str, str]], states: dict[str, st
 
 
 ATTEMPTS = 3
-"""Maximum number of attempts at a run during which files are damaged."""
+"""Maximum number of attempts if files of the store are damaged during a run."""
 
 
 def run_plan(
@@ -210,26 +209,24 @@ def run_plan(
     times: bool = True,
     quiet: bool = False,
 ) -> tuple[RunSummary, list[str]]:
-    """Run a plan and write its tables; to continue after an interruption, call it again.
-
-    Only cells that the store does not contain are computed.
+    """Run a plan and write its tables; call it again to continue an interrupted run.
 
     Args:
         plan: From `qipf.study.load_plan`.
         store: Folder for the results, created if it does not exist.
         engine: "auto", "serial", "local" or the address of a Dask scheduler.
-        device: "cpu" or "cuda"; None uses CUDA if it is available.
+        device: "cpu" or "cuda"; None selects CUDA if it is available.
         data: Folder with dataset files.
         workers: Number of local processes; None for one per core.
-        times: Also measure the time per sample; it can be added by a later run on an idle machine.
-        quiet: Print only failures and notes that cast doubt on results.
+        times: Also measure the time per sample, which requires an idle machine.
+        quiet: Print only failures and warnings about results.
 
     Returns:
-        The outcome, and notes for the user.
+        The outcome, and notes about the models.
 
     Raises:
         BusyError: Another process is writing to the store.
-        StoreError: The store cannot be written, or contains the results of another plan.
+        StoreError: The store cannot be written, or contains another plan.
         ValueError: A file does not fit the model or the plan.
     """
     find_data(plan, data)
@@ -276,7 +273,7 @@ def _check_name(plan: Plan, store: Store) -> None:
     try:
         found = json.loads(store.documents.read("plan.json"))["name"]
     except StoreError:
-        return  # there is none yet, or it is damaged and will be written again
+        return  # plan.json does not exist yet, or is damaged and will be written again
     if found != plan.name:
         raise StoreError(
             f"{store.path} contains the results of the plan {found!r}, not {plan.name!r}; choose another folder with -o"
@@ -284,7 +281,7 @@ def _check_name(plan: Plan, store: Store) -> None:
 
 
 def _write_index(plan: Plan, store: Store, index: list[dict[str, Any]]) -> None:
-    """Write the plan and its index; if either has changed, remove the tables."""
+    """Write the plan and its index, and remove the tables if either has changed."""
     contents = {
         "plan.json": json.dumps(plan.as_json(), indent=1, sort_keys=True).encode(),
         "index.json": json.dumps(index, indent=0, sort_keys=True).encode(),
@@ -306,7 +303,7 @@ def _finish(store: Store) -> list[str]:
 
 
 def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:
-    """Find or download every dataset before any worker starts."""
+    """Find or download every dataset of a plan."""
     from qipf.study import datasets
 
     for name in dict.fromkeys(n for pair in plan.pairs for n in (pair.dataset, *pair.out_of_distribution)):
@@ -315,7 +312,7 @@ def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:
 
 
 def environment(device: str, engine: str) -> dict[str, Any]:
-    """Return everything besides the plan that the numbers may depend on."""
+    """Return everything besides the plan that may affect the results."""
     torch = require("torch", extra="bench")
     packages = ("qipf", "numpy", "scipy", "scikit-learn", "torch", "safetensors")
     versions = {}

@@ -1,6 +1,6 @@
-"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for a single writer.
+"""The store of a study: files of finished cells, documents, and a lock for a single writer.
 
-A sealed file is JSON with a checksum of the bytes of its content, which is verified before the content is parsed::
+A sealed file contains JSON and its checksum, which is verified before the content is parsed::
 
     {"sha256": "9f86d0...",
     "content": {...}}
@@ -36,13 +36,13 @@ _DIGITS = 64
 
 
 def seal(content: Any) -> bytes:
-    """Return the bytes of a sealed file; equal content yields equal bytes."""
+    """Return the bytes of a sealed file."""
     body = json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode()
     return _BEGIN + sha256_of(body).encode() + _MIDDLE + body + _END
 
 
 def unseal(data: bytes) -> Any:
-    """Return the content of a sealed file; raise ValueError if the bytes were altered."""
+    """Return the content of a sealed file; raise ValueError if the file was altered."""
     start = len(_BEGIN) + _DIGITS
     body = data[start + len(_MIDDLE) : -len(_END)]
     if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
@@ -53,7 +53,7 @@ def unseal(data: bytes) -> Any:
 
 
 def sha256_of(data: bytes) -> str:
-    """Return the SHA-256 as 64 hexadecimal digits."""
+    """Return the hexadecimal SHA-256."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -76,12 +76,12 @@ class BusyError(StoreError):
 
 
 class RefusedError(RuntimeError):
-    """A worker runs different code from the process that started the study, or the cluster is gone."""
+    """A worker does not run the code of the study, or the cluster is lost."""
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Replace operating-system errors with messages that suggest a remedy."""
+    """Replace operating-system errors with StoreErrors that suggest a remedy."""
     try:
         yield
     except StoreError:
@@ -97,7 +97,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def damaged(file: Path, why: str) -> DamagedError:
-    """Return an error that reports a damaged file and a remedy."""
+    """Return an error that reports a damaged file."""
     error = DamagedError(f"{file} is damaged: {why}; run `qipf bench` with the same plan to compute it again")
     error.why = why
     return error
@@ -120,16 +120,14 @@ CHECKSUMS = "checksums.json"
 
 
 class Documents:
-    """The documents at the top level of a store, each with a checksum."""
+    """Documents at the top level of a store, with checksums."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, name: str, data: str | bytes) -> None:
-        """Write the checksum, then the document.
-
-        The checksum of the existing file stays valid, in case the process is killed between the two writes.
-        """
+        """Write a document and its checksum."""
+        # the old checksum stays valid in case the process is killed between the two writes
         data = data.encode() if isinstance(data, str) else data
         file, sums = self.path / name, self._sums()
         present = sha256_of(file.read_bytes()) if file.is_file() else None
@@ -143,7 +141,7 @@ class Documents:
 
         Raises:
             DamagedError: The document was altered.
-            StoreError: There is no such document.
+            StoreError: The document does not exist.
         """
         file = self.path / name
         try:
@@ -172,7 +170,7 @@ class Documents:
         return {}
 
     def checksums(self) -> dict[str, list[str]]:
-        """Return the valid checksums of each document; raise DamagedError if the checksum file is damaged."""
+        """Return the valid checksums of each document; raise DamagedError if their file is damaged."""
         file = self.path / CHECKSUMS
         try:
             return unseal(file.read_bytes())
@@ -191,10 +189,10 @@ ARRAYS = ".safetensors"
 
 
 class Store:
-    """The folder that contains the results of one study, created if it does not exist and `create` is True.
+    """Folder with the results of a study; `create=True` creates it if it does not exist.
 
     Raises:
-        StoreError: The folder does not exist, is not a store, has another format or cannot be written.
+        StoreError: The folder is not a store, has another format or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -210,7 +208,7 @@ class Store:
 
     def _create(self) -> None:
         found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
-        # a run that was killed while it created the folder leaves only our own subfolders, without store.json
+        # a run that was killed while it created the folder leaves only subfolders of a store, without store.json
         named = {name for name in found if not name.startswith(".")}
         if found and "store.json" not in found and not named <= set(FOLDERS):
             raise StoreError(f"{self.path} contains files but is not a benchmark store; choose a new or empty folder")
@@ -261,8 +259,6 @@ class Store:
     def writing(self, plan: str = "") -> Iterator[bool]:
         """Hold the writer lock during the block; yield False if the file system does not support locks.
 
-        The content of the lock file only names the holder; a file left by a killed process does not lock the store.
-
         Raises:
             BusyError: Another process holds the lock.
         """
@@ -302,7 +298,7 @@ class Store:
         return self.path / "cells" / _part(kind) / f"{_part(key)}{suffix}"
 
     def scratch(self, key: str, suffix: str) -> Path:
-        """Return the path of a file that a cell needs until it is finished."""
+        """Return the path of a temporary file of a cell."""
         return self.path / "scratch" / f"{_part(key)}{suffix}"
 
     def has(self, kind: str, key: str) -> bool:
@@ -314,16 +310,12 @@ class Store:
         return {file.stem for file in (self.path / "cells").glob("*/*.json")}
 
     def seal_records(self) -> None:
-        """List all records in a document with a checksum, so that lost records are noticed."""
+        """List all records in a document, so that lost records are noticed."""
         found = sorted(f"{file.parent.name}/{file.stem}" for file in (self.path / "cells").glob("*/*.json"))
         self.documents.write(RECORDS, json.dumps(found, indent=0))
 
     def lost_records(self) -> list[tuple[str, str]]:
-        """Return the kind and the key of all cells whose records have disappeared since the end of the last run.
-
-        Raises:
-            DamagedError: The list of records is damaged.
-        """
+        """Return the kinds and keys of cells whose records have been lost since the last run."""
         if RECORDS not in self.documents.checksums():
             return []  # no run has ended, or an older version created the store
         listed = [name.split("/") for name in json.loads(self.documents.read(RECORDS))]
@@ -337,11 +329,8 @@ class Store:
         arrays: Mapping[str, np.ndarray] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Write the files of a cell and then its record, which marks the cell as finished.
-
-        The result of a finished cell is not replaced, since a worker that was given up on may still finish.
-        """
-        if self.has(kind, key):
+        """Write the files and the record of a cell, unless the cell is finished."""
+        if self.has(kind, key):  # written by a worker that was considered lost
             return
         contents = dict(files or {})
         if arrays:
@@ -377,7 +366,7 @@ class Store:
         return record
 
     def content(self, kind: str, key: str, suffix: str) -> bytes | None:
-        """Return the bytes of a file of a finished cell, or None if it has no such file. Raises as `record` does."""
+        """Return the bytes of a file of a finished cell, or None if it has no such file."""
         expected = self.record(kind, key)["files"].get(suffix)
         if expected is None:
             return None
@@ -391,12 +380,12 @@ class Store:
         return data
 
     def arrays(self, kind: str, key: str) -> dict[str, np.ndarray]:
-        """Return the arrays of a finished cell, or {} if it has none. Raises as `record` does."""
+        """Return the arrays of a finished cell, or {} if it has none."""
         data = self.content(kind, key, ARRAYS)
         return {} if data is None else dict(sorted(require("safetensors.numpy", extra="torch").load(data).items()))
 
     def scorer(self, kind: str, key: str) -> Scorer | None:
-        """Return the scorer of a finished cell, or None if it has none. Raises as `record` does."""
+        """Return the scorer of a finished cell, or None if it has none."""
         from qipf.scores.saving import load
 
         data = self.content(kind, key, ".qipf")
@@ -409,12 +398,12 @@ class Store:
     # --- notes about cells, which are never part of a result
 
     def write_note(self, folder: str, key: str, content: Any) -> None:
-        """Write a note about a cell: why it "failed", its "seconds", or in "sources" the digest of its code."""
+        """Write a note about a cell to the folder "failed", "seconds" or "sources"."""
         with explained(self.path):
             atomic_write(self.path / folder / f"{_part(key)}.json", seal(content))
 
     def note(self, folder: str, key: str) -> Any:
-        """Return a note about a cell, or None if it is missing or damaged."""
+        """Return a note about a cell, or None if the note is missing or damaged."""
         try:
             return unseal((self.path / folder / f"{_part(key)}.json").read_bytes())
         except (FileNotFoundError, ValueError):
@@ -422,19 +411,19 @@ class Store:
 
     @contextmanager
     def attempt(self, key: str) -> Iterator[int]:
-        """Mark a cell as running during the block; yield the number of processes that died while they ran it."""
+        """Mark a cell as running during the block; yield the number of processes that died while running it."""
         file = self.path / "running" / _part(key)
         with explained(self.path), file.open("ab") as marks:
             deaths = marks.tell()
             marks.write(b"x")
         try:
             yield deaths
-        finally:  # not reached if the process dies
+        finally:  # not executed if the process dies
             file.unlink(missing_ok=True)
 
 
 def _part(name: str) -> str:
-    """Return the name; raise StoreError if it could lead out of its folder."""
+    """Return the name; raise StoreError if it could lead to another folder."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise StoreError(f"expected the kind or the key of a cell, got {name!r}")
     return name

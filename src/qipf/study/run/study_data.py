@@ -1,4 +1,4 @@
-"""The data of a plan, which each process loads once and keeps on its device."""
+"""The data of a plan, which each process loads once and keeps on the device."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from qipf.study.plan.plan import Pair
 
 PARTS = ("y", "y_train", "y_test", "y_held_out")
-"""Names of the arrays of labels in a file."""
+"""Names of label arrays in a file."""
 UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
-"""Labels that mark ignored positions, by task."""
+"""Labels of ignored positions, keyed by task."""
 FORMS = {
-    "classes": ((1,), "iub", "one label per input, an integer >= 0,"),
+    "classes": ((1,), "iub", "one integer label >= 0 per input"),
     "tokens": ((2,), "iub", "one token per position (N, T), or -100"),
     "tags": ((2,), "iub", "one label per token (N, T), or -100"),
     "pixels": ((3,), "iub", "one class per pixel (N, h, w), or 255 or -100"),
     "labels": ((2,), "iubf", "labels (N, L) of 0 and 1"),
     "numbers": ((1, 2), "f", "targets (N,) or (N, k) as floating-point numbers"),
 }
-"""Number of dimensions, types and description of the labels of each task."""
+"""Allowed numbers of dimensions, allowed dtype kinds and description of the labels, keyed by task."""
 HINTS = {
     ("classes", "f"): '; for a regression, set predicts = "numbers"',
     **{("numbers", kind): "; if these integers are quantities, save y.astype('float64')" for kind in "iu"},
@@ -47,10 +47,10 @@ HINTS = {
 
 
 def read_npz(path: Path, predicts: str = "classes") -> Dataset:
-    """Read a dataset: x_train, y_train, x_test and y_test, or x and y, which are split into random halves.
+    """Read a dataset from x_train, y_train, x_test and y_test, or from x and y, which are split at random.
 
-    x_held_out and y_held_out are optional and used for calibration. Images (N, c, h, w) or (N, h, w) are floats in
-    [0, 1] or uint8, rows of a table (N, d) are floats, and token ids (N, T) are integers.
+    x_held_out and y_held_out are optional. Images (N, c, h, w) or (N, h, w) are uint8 or floats in [0, 1], tables
+    (N, d) are floats, and token ids (N, T) are integers.
 
     Raises:
         ValueError: An array is missing, or has the wrong shape or type.
@@ -86,7 +86,7 @@ def read_npz(path: Path, predicts: str = "classes") -> Dataset:
 
 
 def read_shifted(path: Path, predicts: str = "classes") -> Split:
-    """Read shifted inputs with labels: x and y, or x_test and y_test. Raises as `read_npz` does."""
+    """Read shifted inputs with labels: x and y, or x_test and y_test."""
     arrays = _arrays(path)
     end = next((end for end in ("", "_test") if {f"x{end}", f"y{end}"} <= set(arrays)), None)
     if end is None:
@@ -120,7 +120,7 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -
 
 
 def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
-    """Return the inputs as a tensor for the model; bytes are pixels unless `ids`, that is, token ids, are expected."""
+    """Return the inputs as a tensor; uint8 values are pixels, or token ids if `ids` is True."""
     if array.dtype == np.uint8 and not ids:
         array = array.astype(np.float32)
         array /= np.float32(255)
@@ -143,7 +143,7 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
     wrong = array.ndim not in dimensions or array.dtype.kind not in kinds or 0 in array.shape[1:]
     if wrong or (predicts == "labels" and not zeros_and_ones(array)):
         hint = HINTS.get((predicts, array.dtype.kind), "")
-        raise ValueError(f"{place}: expected {words} for {predicts}, got {array.dtype} {array.shape}{hint}")
+        raise ValueError(f"{place}: for {predicts}, expected {words}, got {array.dtype} {array.shape}{hint}")
     if predicts == "numbers":
         targets = np.ascontiguousarray(array, dtype=np.float64)
         check_rows(targets[:, None] if targets.ndim == 1 else targets, place)
@@ -167,13 +167,13 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
 def _check_not_classes(targets: np.ndarray, place: str) -> None:
     if zeros_and_ones(targets):
         raise ValueError(
-            f"{place}: expected the targets of a regression, got nothing but 0 and 1; for a classifier, remove "
+            f"{place}: expected the targets of a regression, got only 0 and 1; for a classifier, remove "
             "`predicts` and store integers"
         )
 
 
 def labelled(labels: Tensor, predicts: str) -> Tensor:
-    """Return True for each label that is not ignored, (N, ...); the first token of a text has no prediction."""
+    """Return a mask (N, ...) of the labels to evaluate; the first token of a text is not predicted."""
     if predicts == "labels":
         return torch.ones_like(labels, dtype=torch.bool)
     counts = ~torch.isin(labels, torch.tensor(UNLABELLED[predicts], device=labels.device))
@@ -183,7 +183,7 @@ def labelled(labels: Tensor, predicts: str) -> Tensor:
 
 
 class StudyData(NamedTuple):
-    """Disjoint parts of a dataset, for training, calibration (`held_out`) and evaluation."""
+    """Parts of a dataset for training, calibration (`held_out`) and evaluation."""
 
     train: Split
     held_out: Split
@@ -193,7 +193,7 @@ class StudyData(NamedTuple):
 
     @property
     def task(self) -> Task:
-        """The task that the labels belong to."""
+        """The task of the labels."""
         return PREDICTS[self.predicts]
 
 
@@ -203,7 +203,7 @@ def first(split: Split, size: int) -> Split:
 
 
 def some_labelled(split: Split, size: int, predicts: str) -> Split:
-    """Return at most `size` rows with labels, evenly spaced because files may be sorted."""
+    """Return at most `size` rows with labels, evenly spaced."""
     rows = labelled(split.targets, predicts).flatten(1).any(dim=1).nonzero().flatten()
     places = np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).round().astype(int))
     return _rows(split, rows[torch.from_numpy(places).to(rows.device)])
@@ -220,17 +220,14 @@ def load_data(
     digest: str = "",
     predicts: str = "classes",
 ) -> StudyData:
-    """Load a dataset onto the device. Its held-out inputs are never used for training, and are the same for every seed.
-
-    The held-out inputs are x_held_out if the file contains it. Otherwise they are drawn from and removed from the
-    training data or, for a network that was trained elsewhere and may have seen all training data, the test data.
+    """Load a dataset onto a device. Its parts are the same for every seed.
 
     Args:
         dataset: A name, or an .npz file.
-        calibration_size: Number of held-out inputs to draw.
-        folder: Folder with the files of datasets.
+        calibration_size: Number of held-out inputs to draw if the file does not contain x_held_out.
+        folder: Folder with dataset files.
         device: Device of the tensors.
-        held_out_of: "train" or "test", the part from which held-out inputs are drawn.
+        held_out_of: Part from which held-out inputs are drawn and removed, "train" or "test".
         digest: Expected SHA-256 of an .npz file; "" skips the check.
         predicts: Task of the labels.
 
@@ -260,12 +257,12 @@ def load_data(
 
 
 def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -> bool:
-    """Return True if the file of a dataset contains x_held_out and y_held_out."""
+    """Return True if the dataset is a file that contains x_held_out."""
     return dataset.endswith(".npz") and _read(dataset, None, digest, predicts).held_out is not None
 
 
 def held_out_of(pair: Pair) -> str:
-    """Return the part from which held-out inputs are drawn; a user's model may have seen all training data."""
+    """Return the part from which held-out inputs are drawn, "test" for the user's own model."""
     return "train" if pair.model is None else "test"
 
 
@@ -282,13 +279,12 @@ def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "c
 
 
 class Group(NamedTuple):
-    """Inputs that are evaluated together, for example under a shift at all its intensities.
+    """Inputs that are evaluated together, such as those of one shift at all its intensities.
 
     Attributes:
         name: A shift, "clean", "held-out", or "ood:" followed by a dataset.
-        intensities: Intensities of the shift.
-        size: Number of inputs, starting with the first (0: all).
-        subset: Number of these inputs that `common_rows` draws (0: all).
+        size: Number of inputs, from the first; 0 for all.
+        subset: Number of these inputs that `common_rows` draws; 0 for all.
         digest: SHA-256 of the .npz file of an "ood:" dataset.
         files: The user's own shifted files, one per intensity.
         digests: SHA-256 of each of these files.
@@ -304,17 +300,14 @@ class Group(NamedTuple):
 
 
 def common_rows(count: int, size: int) -> np.ndarray:
-    """Return the rows on which all methods are compared: `size` of `count` rows at random, or all if `size` is 0.
-
-    The draw depends only on these two numbers, so it is the same for every network, seed, shift and method.
-    """
+    """Return the rows for comparing methods: `size` of `count`, drawn with a fixed seed, or all if `size` is 0."""
     if not 0 < size < count:
         return np.arange(count)
     return np.sort(np.random.default_rng(1).choice(count, size, replace=False))
 
 
 def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, device: str) -> Split:
-    """Return the inputs of a group at the intensity with this index."""
+    """Return the inputs of a group at `intensities[index]`."""
     if group.name == "held-out":
         return first(data.held_out, group.size)
     if group.name.startswith("ood:"):
@@ -333,7 +326,7 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
 
 
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
-    """Return the inputs of a user's shifted file; all severities must have the same labels."""
+    """Return the inputs of a user's shifted file, whose labels must be the same at all severities."""
     first_file, here = (
         _shifted(group.files[place], group.digests[place] if group.digests else "", data.predicts)
         for place in (0, index)
@@ -373,7 +366,7 @@ def _shifted(path: str, digest: str, predicts: str) -> Split:
 
 
 def forget() -> None:
-    """Release the data that this process has loaded."""
+    """Clear the cached data of this process."""
     for read in (load_data, _read, _shifted):
         read.cache_clear()
 
@@ -386,17 +379,17 @@ def _some(split: Split, group: Group) -> Split:
 
 
 def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module:
-    """Return a new network for this data; without a seed, its weights are drawn from torch's global generator."""
+    """Return a new network for the data; see `nets.build`."""
     _, classes, channels, size = nets.spec_for(net, data)
     return nets.build(net, classes=classes, channels=channels, size=size, seed=seed)
 
 
 REPEATED = 0.05
-"""Minimum fraction of test inputs in another part for which a note is written."""
+"""Minimum fraction of repeated test inputs that is reported."""
 
 
 def notes_of(data: StudyData) -> list[str]:
-    """Return notes about test inputs that also occur in other parts."""
+    """Return notes about test inputs that also occur in other parts of the data."""
     parts = (
         ("x_train", data.train, "scores are fitted"),
         ("the held-out inputs", data.held_out, "scores and intervals are calibrated"),

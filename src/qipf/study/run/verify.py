@@ -1,4 +1,4 @@
-"""Verify a store: compare every file with its checksum, and find cells computed by different code."""
+"""Verify a store: check every file, and find cells that were computed by different code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parents[2]
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the running package's code and data, except the plans; line endings do not matter."""
+    """Return a digest of the Python and TOML files of the running package, except the plans."""
     return digest_of(PACKAGE)
 
 
@@ -37,7 +37,7 @@ def digest_of(package: Path) -> str:
 
 
 def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the number of finished cells in the index that different code computed, keyed by its digest."""
+    """Count the finished cells in the index that different code computed, keyed by its digest."""
     finished = store.finished()
     keys = {entry["key"] for entry in index} & finished
     made_by = Counter(store.note("sources", key) or UNKNOWN for key in keys)
@@ -46,16 +46,16 @@ def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str,
 
 
 def note_of(environment: Mapping[str, Any]) -> str:
-    """Return a sentence about the cells that different code computed, from environment.json; "" if there are none."""
+    """Return a note about the cells that different code computed, or "" if there are none."""
     others = environment.get("other_sources")
     if not isinstance(others, Mapping) or not others:
         return ""
     count = sum(number for number in others.values() if isinstance(number, int))
     listed = ", ".join(f"{number} by {_called(source)}" for source, number in others.items())
     return (
-        f"{count} {'cell was' if count == 1 else 'cells were'} computed by different code from that of the last run "
-        f"({_called(str(environment.get('source', UNKNOWN)))}): {listed}; these cells may not be comparable with the "
-        "others; to measure everything with one version, start an empty store (another -o)"
+        f"{count} {'cell was' if count == 1 else 'cells were'} computed by different code from the last run "
+        f"({_called(str(environment.get('source', UNKNOWN)))}): {listed}; for comparable results, run the plan in an "
+        "empty store (-o)"
     )
 
 
@@ -65,14 +65,14 @@ def _called(source: str) -> str:
 
 NOTES = ("failed", "seconds", "sources")
 KEY = re.compile("[0-9a-f]{32}")
-"""The key of a cell in a file name."""
+"""Pattern of the key of a cell."""
 CHECKPOINT = re.compile(r"(safetensors|qipf)(\.\d+)?")
 TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.part")
-"""The name of a temporary file, see `qipf._common.files.atomic_write`."""
+"""Pattern of the names of temporary files from `qipf._common.files.atomic_write`."""
 
 
 class Damage(NamedTuple):
-    """A damaged file, a description of the damage, and the key of its cell, if it belongs to one."""
+    """A damaged file, a description of the damage, and the key of its cell, if any."""
 
     file: Path
     why: str
@@ -83,7 +83,7 @@ class Damage(NamedTuple):
 
 
 def damages(store: Store) -> Iterator[Damage]:
-    """Yield every damaged file of a store: cells, notes, documents and checkpoints."""
+    """Yield every damaged file of a store."""
     yield from _documents(store)
     for kind in sorted((store.path / "cells").glob("*/")):
         for file in sorted(kind.glob("*.json")):
@@ -144,10 +144,10 @@ def _checkpoints(store: Store) -> Iterator[Damage]:
 
 
 def repair(store: Store) -> tuple[set[str], list[str]]:
-    """Move every damaged file, and all other files of its cell, to the folder "damaged".
+    """Move every damaged file, and the other files of its cell, to the folder "damaged".
 
     Returns:
-        The keys of the cells to compute again, and one sentence per damaged file.
+        The keys of the cells to compute again, and one note per damaged file.
     """
     cells: set[str] = set()
     notes = []
@@ -172,10 +172,8 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
-    """Remove what a killed run left behind: temporary files, marks, and checkpoints from which no cell continues.
-
-    Only files whose names a store creates are removed, because a folder may be a link to one with other files.
-    """
+    """Remove the temporary files, the marks and the unused checkpoints of killed runs."""
+    # only files whose names a store creates, because a folder may be a link to a folder with other files
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]
     with explained(store.path):
