@@ -59,7 +59,7 @@ def short(results: Results) -> str:
     """Return the probe minus the ensemble's contrast by column, without intervals."""
     found = study(results)
     groups = {group: words for group, words in GROUPS.items() if group != "ood"}
-    groups["no weather"] = "also without fog and snow"
+    groups["no weather"] = "the same, without fog and snow"
     order = ("shift", "geometric", "unseen", "strict", "no weather", "resembling", "clean")
 
     def cell(group: str, only: str) -> str:
@@ -146,7 +146,7 @@ def bars(results: Results) -> str:
         ["shifts, the pair with the smallest gain in ROC-AUC", "not below 0", f"{least:+.3f}"],
         ["unseen families, over the ensemble's contrast", "+.02 ROC-AUC, +.01 average precision", gaps("unseen")],
         ["clean, over entropy, the pair with the smallest gain", "not below 0", f"{clean:+.3f}"],
-        ["clean, mean ROC-AUC", "aim .955", number(found.mean(OURS, "clean"))],
+        ["clean, mean ROC-AUC", "target .955", number(found.mean(OURS, "clean"))],
         ["accuracy of the posterior under shift, over the ensemble's, smallest gain", "above 0", f"{ahead:+.3f}"],
         [
             "accuracy of the posterior on clean data, over the network's, largest loss",
