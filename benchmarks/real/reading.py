@@ -39,7 +39,7 @@ SUITES = {
     "either": "either",
 }
 STRICT = "strict"
-"""The suite "unseen" without noise and blur, which the probe was trained on."""
+"""The suite "unseen" without noise and blur, which resemble training perturbations."""
 SHIFTED = ("shift", "unseen", "natural")
 """The suites whose mean has a bar."""
 BARRED = ("clean", *SHIFTED)
