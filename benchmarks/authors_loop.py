@@ -17,7 +17,7 @@ def modes_by_loop(
     stride: int = 2,
     radius: float = 0.2,
 ) -> np.ndarray:
-    """Return the modes (N, modes) of `qipf.fields.published.uncertainty_modes`, computed one prediction at a time."""
+    """Return the modes of `qipf.fields.published.uncertainty_modes`, one prediction at a time."""
     return np.stack([_modes_of_one(samples, float(one), bandwidth, max_order, stride, radius) for one in y])
 
 

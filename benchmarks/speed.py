@@ -83,7 +83,7 @@ def per_prediction() -> dict[str, float]:
 
 
 def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
-    """Return images and labels of ten classes, each a pattern in noise."""
+    """Return images and labels of ten classes."""
     _, channels, size = NETS[name]
     generator = torch.Generator().manual_seed(0)
     patterns, noise = (torch.rand(n, channels, size, size, generator=generator) for n in (10, count))
@@ -92,7 +92,7 @@ def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
 
 
 def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the scorer for each effort, and the fitting times in seconds and in trainings."""
+    """Return the scorers and their fitting times."""
     data, how = images_of(name, IMAGES[name]), recipe(name, NETS[name][0])
     settings: dict[str, Any] = {"batch_size": how.batch_size, "augment": how.augment, "learning_rate": 1e-6}
     epoch = min(seconds(lambda: train(net, data, epochs=1, progress=False, **settings)) for _ in range(2))
@@ -113,7 +113,7 @@ def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]
 
 @torch.no_grad()
 def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[str, Any]:
-    """Return the time that `wrap` adds to a forward pass, as a percentage, by batch size."""
+    """Return the percentage that `wrap` adds to a forward pass."""
     found = {}
     modules: dict[str, nn.Module] = {way: qipf.wrap(net, scorer).eval() for way, scorer in scorers.items()}
     modules = {"pass": net, **modules}

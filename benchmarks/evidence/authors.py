@@ -45,13 +45,13 @@ SMALL = "paper/small-claims.json"
 
 
 def facts_of(results: Results) -> dict[str, Any]:
-    """Return the measurements on the networks, keyed by dataset."""
+    """Return the measurements by dataset."""
     return {dataset: results.json(f"authors/{dataset}.json") for dataset in DATASETS}
 
 
 @table("authors-{metric}", metric=("roc_auc", "pr_auc"))
 def scores(results: Results, metric: str) -> str:
-    """Return means over shifts and intensities on the authors' networks, with the paper's numbers."""
+    """Return means on the authors' networks, with the paper's numbers."""
     rows = []
     for score, method in SCORES.items():
         found = [(number(mean(results, name, score, metric)), _theirs(name, method, metric)) for name in DATASETS]
@@ -62,7 +62,7 @@ def scores(results: Results, metric: str) -> str:
 
 @table("authors-bench")
 def bench(results: Results) -> str:
-    """Return means over shifts and intensities on the authors' networks, measured by `qipf bench`."""
+    """Return means measured by `qipf bench`."""
     rows = pd.read_csv(results.folder / "authors" / "bench.csv")
     means = rows[rows["severity"] > 0].groupby(["dataset", "method", "score", "metric"])["value"].mean()
     return grid(
@@ -75,7 +75,7 @@ def bench(results: Results) -> str:
 
 @table("authors-by-shift")
 def by_shift(results: Results) -> str:
-    """Return the ROC-AUC of SVI-LL, QIPF and the ensemble as the authors score them, by shift."""
+    """Return the ROC-AUC of the authors' scores by shift."""
     theirs, rows = paper.values("roc_auc"), []
     for dataset, title in DATASETS.items():
         found = _table(results, dataset).groupby(["score", "shift"])["roc_auc"].mean()
@@ -117,7 +117,7 @@ def fewer(results: Results) -> str:
 
 @table("image-errors")
 def images(results: Results) -> str:
-    """Return the standard errors over images of differences in ROC-AUC from the authors' QIPF."""
+    """Return standard errors over images."""
     facts = facts_of(results)
     shown = ("mc-dropout", "mc-dropout-ll", "svi-ll", "ensemble", "ensemble (entropy)", "entropy", "max-logit")
     return grid(
@@ -130,7 +130,7 @@ def images(results: Results) -> str:
 
 @value("image-error")
 def largest_image_error(results: Results) -> str:
-    """Return the largest standard error over images, scaled to the 10,000 images of the study."""
+    """Return the largest standard error, scaled to the images of the study."""
     facts = facts_of(results)
     worst = max(max(facts[d]["image standard error"].values()) for d in DATASETS)
     return f"{worst * (facts['mnist']['images'] / 10_000) ** 0.5:.4f}"
@@ -138,7 +138,7 @@ def largest_image_error(results: Results) -> str:
 
 @table("histograms")
 def histograms(results: Results) -> str:
-    """Return the overlap of histograms of correct and wrong predictions on MNIST rotated by 270 degrees (Fig. 4 a)."""
+    """Return the overlap of histograms of correct and wrong predictions (Fig. 4 a)."""
     rows = []
     for key in HISTOGRAMS:
         found = facts_of(results)["mnist"]["overlap"][key]
@@ -148,7 +148,7 @@ def histograms(results: Results) -> str:
 
 @table("modes")
 def modes(results: Results) -> str:
-    """Return the medians of the modes of orders 2, 4, 6 and 8."""
+    """Return the medians of the modes."""
     facts = facts_of(results)
     values = {
         f"{title} LeNet, {name}": facts[dataset]["modes"][key]
@@ -164,7 +164,7 @@ def modes(results: Results) -> str:
 
 @table("bands")
 def bands(results: Results) -> str:
-    """Return the widths of the bands of the regression example, and their correlation with errors."""
+    """Return widths and correlations of the bands in the regression example."""
     keys = {"outside / seen": "outer regions / seen"}
     keys["rank correlation with the error, seen"] = "rank correlation with the error, seen"
     found = results.json(SMALL, "bands")
@@ -174,7 +174,7 @@ def bands(results: Results) -> str:
 
 @value("authors")
 def one(results: Results, dataset: str, score: str) -> str:
-    """Return the mean ROC-AUC of a score on one of the authors' networks."""
+    """Return the mean ROC-AUC of a score."""
     return number(mean(results, dataset, score))
 
 

@@ -34,7 +34,7 @@ AT_CHANCE = 0.06
 
 @table("cells-{metric}", metric=paper.METRICS)
 def by_shift(results: Results, metric: str) -> str:
-    """Return every cell of one of the paper's tables: our mean, with the paper's in brackets."""
+    """Return our mean and, in brackets, the paper's number for every cell of a table."""
     theirs, ours = paper.values(metric), results.means(metric)
     rows = []
     for pair, name in NETS.items():
@@ -50,12 +50,12 @@ def by_shift(results: Results, metric: str) -> str:
 
 @value("agreement")
 def agreement(results: Results, metric: str) -> str:
-    """Return the number of cells in which the paper's number lies within our range."""
+    """Return the number of cells with the paper's number within our range."""
     return "{} of {}".format(*within(results, metric))
 
 
 def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
-    """Count the cells in which the paper's number lies within our range over networks and intensities."""
+    """Count the cells with the paper's number within our range over networks and intensities."""
     rows = results.under_shift(metric)
     spread = rows.groupby(["column", "shift", "dataset", "net"])["value"].agg(["min", "max"])
     values = {(method, *case): value.mean for (case, method), value in paper.values(metric).items()}
@@ -65,7 +65,7 @@ def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
 
 
 def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ours: str) -> tuple[int, int]:
-    """Return the number of intensities at which one form of QIPF is best, and of all intensities."""
+    """Count the intensities at which one form of QIPF is best, and all intensities."""
     levels = _levels(results, pair, shift, metric)
     if ours not in levels or not set(RIVALS) <= set(levels):
         return 0, 0
@@ -76,7 +76,7 @@ def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ou
 
 @table("curves")
 def curves(results: Results) -> str:
-    """Return the number of intensities at which QIPF is best, for Fig. 4 and appendix G."""
+    """Return the number of intensities at which QIPF is best."""
     rows = []
     for pair, shift, figure in CURVES:
         cells = []
@@ -89,7 +89,7 @@ def curves(results: Results) -> str:
 
 @table("turned")
 def turned(results: Results) -> str:
-    """Return the metrics on MNIST rotated by 270 degrees (Fig. 4 b and c)."""
+    """Return the metrics on rotated MNIST (Fig. 4 b and c)."""
 
     def cell(method: str, metric: str) -> str:
         levels = _levels(results, ("mnist", "lenet"), "rotation", metric)
@@ -100,7 +100,7 @@ def turned(results: Results) -> str:
 
 @table("error-rates")
 def error_rates(results: Results) -> str:
-    """Return the error rates revealed by the paper's numbers, our mean error rates, and the best matches."""
+    """Return the paper's error rates, our means and the best matches."""
     rows = []
     for name, revealed, rates, gaps in matched_cells(results):
         found = (revealed, float(rates.mean()), float(rates[(rates - revealed).abs().idxmin()]))
@@ -111,7 +111,7 @@ def error_rates(results: Results) -> str:
 
 @value("matched")
 def matched_summary(results: Results, rival: str) -> str:
-    """Return the mean lead of the authors' QIPF over a rival at matched error rates."""
+    """Return the mean lead of QIPF over a rival at matched error rates."""
     ours, theirs = zip(*(gaps[rival] for *_, gaps in matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     return f"{np.mean(ours):+.3f} (ahead in {ahead} of {len(ours)} cells; the paper {np.mean(theirs):+.3f})"
@@ -119,7 +119,7 @@ def matched_summary(results: Results, rival: str) -> str:
 
 @cache
 def matched_cells(results: Results) -> list[tuple[str, float, pd.Series, dict[str, tuple[float, float]]]]:
-    """Return the cells with a revealed error rate: this rate, our rates by severity, and the leads over rivals."""
+    """Return the cells with a revealed error rate, our rates by severity, and the leads over rivals."""
     found, printed = [], paper.values("roc_auc")
     for pair, name in NETS.items():
         for shift in SHIFTS:
@@ -140,7 +140,7 @@ def matched_cells(results: Results) -> list[tuple[str, float, pd.Series, dict[st
 
 
 def revealed_rate(case: Case) -> float | None:
-    """Return the error rate in a cell of the paper, which is the average precision of a method at chance."""
+    """Return the paper's error rate, the average precision of a method at chance."""
     areas, precisions = paper.values("roc_auc"), paper.values("pr_auc")
     near = [
         (abs(areas[case, method].mean - 0.5), precisions[case, method].mean)
@@ -159,7 +159,7 @@ def _levels(results: Results, pair: tuple[str, str], shift: str, metric: str) ->
 
 @value("above-one")
 def above_one(results: Results) -> str:
-    """Return the number of values above 1 in the paper's calibration table, and their methods."""
+    """Return the number of calibration values above 1, and their methods."""
     values = [key for metric in ("ece_paper", "brier_paper") for key in paper.values(metric).items()]
     found = [method for (_, method), value in values if value.mean > 1]
     return f"{len(found)}, all of {' and '.join(SHORT[method] for method in dict.fromkeys(found))}"

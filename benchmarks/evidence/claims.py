@@ -36,7 +36,7 @@ LEVEL = 0.05
 
 @table("against-{metric}", metric=TOPICS)
 def against(results: Results, metric: str) -> str:
-    """Return QIPF minus every other method; positive values favour QIPF."""
+    """Return QIPF minus every other method."""
     rows = []
     for other in (*RIVALS, *ALSO):
         paper_says = paper_gap(metric, other)
@@ -50,7 +50,7 @@ def against(results: Results, metric: str) -> str:
 @table("second-roc_auc", metric="roc_auc", second="ensemble")
 @table("second-ece_paper", metric="ece_paper", second="svi")
 def follows(results: Results, metric: str, second: str) -> str:
-    """Return the method that the paper ranks second, minus the other rivals."""
+    """Return the method ranked second minus the other rivals."""
     rows = []
     for other in RIVALS:
         if other == second:
@@ -62,7 +62,7 @@ def follows(results: Results, metric: str, second: str) -> str:
 
 @cache
 def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, int]:
-    """Return the verdicts against five rivals that Holm's correction keeps, and the numbers of decided and of all."""
+    """Return the verdicts that Holm's correction keeps, and the numbers of decided and of all."""
     found = {
         (metric, ours, other): gap
         for metric in TOPICS
@@ -82,7 +82,7 @@ def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, i
 
 @value("chance")
 def chance(results: Results, what: str) -> str:
-    """Return the number of comparisons: all, decided, left after Holm's correction, or decided by chance."""
+    """Return the number of comparisons: all, decided, kept by Holm's correction, or expected by chance."""
     kept, decided, count = surviving(results)
     return str({"given": count, "decided": decided, "left": len(kept), "expected": round(LEVEL * count)}[what])
 
@@ -100,7 +100,7 @@ def _cell(results: Results, metric: str, ours: str, other: str, marks: dict[Verd
 
 @table("brier-parts")
 def brier_parts(results: Results) -> str:
-    """Return the proper Brier score and its parts, mean over pairs and shifts."""
+    """Return the proper Brier score and its parts."""
     parts = {"brier_proper": "Brier, proper", **{f"brier_proper_{name}": name for name in PARTS}}
     rows = [
         [short(column), *(number(results.mean(metric, column)) for metric in parts)]
@@ -112,7 +112,7 @@ def brier_parts(results: Results) -> str:
 
 @table("means-{metric}", metric=("roc_auc", "ece_paper"))
 def means(results: Results, metric: str) -> str:
-    """Return means over shifts and intensities by pair, with the paper's numbers in brackets."""
+    """Return means by pair, with the paper's in brackets."""
     theirs = paper.values(metric)
     names = {**{method: method for method in RIVALS}, **dict.fromkeys(OURS, "qipf")}
     extra = [c for c in ALSO if np.isfinite(results.mean(metric, c))]
@@ -130,13 +130,13 @@ def means(results: Results, metric: str) -> str:
 
 @cache
 def paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
-    """Return the paper's claims in one metric, judged for one form of QIPF."""
+    """Return the claims in one metric, judged for one form of QIPF."""
     rows = results.under_shift(metric)
     return claims(rows[rows["column"].isin([*RIVALS, ours])], metrics=[metric], ours=ours)
 
 
 def paper_share(metric: str) -> str:
-    """Return the fraction of cases in which QIPF is best by the paper's own numbers."""
+    """Return the fraction of cases in which QIPF is best in the paper."""
     best = paper_best(metric)
     return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"
 
@@ -162,7 +162,7 @@ VARIANTS = [name for name, entry in REGISTRY.items() if entry.kind == "qipf"]
 @table("choices")
 @table("choices-pr_auc", metric="pr_auc")
 def choices(results: Results, metric: str = "roc_auc") -> str:
-    """Return the difference and its mark for every design choice and pair."""
+    """Return the differences for every design choice and pair."""
 
     def cell(choice: str, pair: tuple[str, str]) -> str:
         gap = chosen(results, choice, pair, metric)
@@ -172,7 +172,7 @@ def choices(results: Results, metric: str = "roc_auc") -> str:
 
 
 def chosen(results: Results, choice: str, pair: tuple[str, str], metric: str) -> Difference | None:
-    """Return the difference for a choice, or None if it was not measured."""
+    """Return the difference for a choice, or None if not measured."""
     found = (results.difference(metric, first, second, pair) for first, second in CHOICES[choice])
     return next((gap for gap in found if gap is not None), None)
 

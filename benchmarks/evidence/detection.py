@@ -36,7 +36,7 @@ MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble":
 
 @table("everything")
 def everything(results: Results) -> str:
-    """Return ROC-AUC / average precision of every score by pair and on average; the best are bold."""
+    """Return ROC-AUC / average precision of every score; the best are bold."""
     columns = [column for column in COLUMNS if np.isfinite(results.mean("roc_auc", column))]
     places = [*PAIRS, None]
     values = np.array([[[results.mean(m, c, pair) for m in METRICS] for pair in places] for c in columns])
@@ -57,7 +57,7 @@ def everything(results: Results) -> str:
 
 @table("authors-lenet")
 def authors_lenet(results: Results) -> str:
-    """Return the ROC-AUC on the authors' own network under shift."""
+    """Return the ROC-AUC on the authors' network."""
     rows = pd.read_csv(results.folder / "paper" / "authors-lenet.csv")
     return markdown(["score", *rows.columns[1:]], [[row[0], *map(number, row[1:])] for row in rows.to_numpy().tolist()])
 
@@ -75,13 +75,13 @@ def clean(results: Results) -> str:
 
 
 def accuracy(results: Results, pair: tuple[str, str]) -> float:
-    """Return the mean accuracy of the base networks on clean test images."""
+    """Return the mean accuracy of the base networks."""
     return float(accuracies(results, pair).mean())
 
 
 @cache
 def accuracies(results: Results, pair: tuple[str, str]) -> pd.Series:
-    """Return the accuracy of every base network on clean test images."""
+    """Return the accuracy of every base network."""
     rows = results.all_rows
     asked = {
         "dataset": pair[0], "net": pair[1], "shift": "clean", "metric": "accuracy", "method": "entropy",
@@ -105,7 +105,7 @@ def out_of_distribution(results: Results) -> str:
 
 @table("own-errors")
 def own_errors(results: Results) -> str:
-    """Return the ROC-AUC of methods of several passes for the base network's errors and for their own."""
+    """Return the ROC-AUC for the base network's errors and for a method's own."""
     rows = results.rows[(results.rows["severity"] > 0) & (results.rows["metric"] == "roc_auc")]
     own = rows[rows["errors"] == "own"]
     both = rows[rows["column"].isin(own["column"].unique())]
@@ -120,7 +120,7 @@ def own_errors(results: Results) -> str:
 
 @table("own-accuracy")
 def own_accuracy(results: Results) -> str:
-    """Return the accuracy of the mean prediction of methods of several passes on clean images."""
+    """Return the clean accuracy of the mean prediction."""
     rows = results.rows[(results.rows["shift"] == "clean") & (results.rows["metric"] == "accuracy")]
     lines = [["one network", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
     own = rows[rows["errors"] == "own"].groupby(["column", "dataset", "net"])["value"].mean()
@@ -132,7 +132,7 @@ def own_accuracy(results: Results) -> str:
 
 
 def pair_heads(results: Results) -> dict[tuple[str, str], str]:
-    """Return the titles of the pairs, with a mark on those measured on only some images."""
+    """Return the titles of the pairs, marked if measured on only some images."""
     part = _parts(results)
     return {pair: name + "‡" * (pair in part) for pair, name in PAIRS.items()}
 
@@ -157,7 +157,7 @@ def gap(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -
 
 @table("runs")
 def runs(results: Results) -> str:
-    """Return accuracies, numbers of networks and images, and settings of methods of several passes, by pair."""
+    """Return accuracies, sizes and settings by pair."""
     columns = []
     for pair in PAIRS:
         plan = results.plan(pair)
@@ -190,7 +190,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 @table("looks")
 def looks(results: Results) -> str:
-    """Return the published leads of the old default over the ensemble, in order, and the present one."""
+    """Return the published leads of the old default over the ensemble."""
     rows = [[look["look"], look["interval"], look["published"]] for look in results.json("paper/looks.json")]
     gap = results.difference("roc_auc", "default", "ensemble (entropy)")
     rows.append(["the same numbers, current interval", "networks, intensities, shifts, images", signed(gap)])

@@ -51,7 +51,7 @@ def write(results: Results, folder: Path) -> list[Path]:
 
 
 def severity(results: Results, palette: Palette) -> Any:
-    """Draw the ROC-AUC by severity, with one row per pair, one column per shift and one line per score."""
+    """Draw the ROC-AUC by severity."""
     figure = new_figure(9.0, 6.5)
     axes = figure.subplots(len(PAIRS), len(SHIFTS), sharex=True, sharey="row")
     for line, (pair, name) in zip(axes, PAIRS.items(), strict=True):
@@ -71,7 +71,7 @@ def severity(results: Results, palette: Palette) -> Any:
 
 
 def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> Any:
-    """Return the mean ROC-AUC over networks by severity, mildest first."""
+    """Return the mean ROC-AUC by severity, mildest first."""
     own = results.rows_of("roc_auc", pair, shift, column)
     places = zip(own["intensity"], own["severity"], strict=True)
     levels = [severity_of(shift, intensity, severity) for intensity, severity in places]
@@ -79,7 +79,7 @@ def severity_means(results: Results, column: str, pair: tuple[str, str], shift: 
 
 
 def chart(results: Results, palette: Palette) -> Any:
-    """Draw error detection against forward passes for every pair."""
+    """Draw error detection against forward passes."""
     probe, twins = Study(results.folder / "probe"), Twins(results.folder / "twin")
     figure = new_figure(9.0, 3.6)
     axes = figure.subplots(1, len(probe.pairs), sharey=True)
@@ -112,7 +112,7 @@ def _point(axis: Any, passes: float, value: float, words: str, colour: str, mark
 
 
 def hero(results: Results, palette: Palette) -> Any:
-    """Draw the error rates of accepted, flagged and all predictions by shift."""
+    """Draw error rates of predictions by shift."""
     records = read(results.folder)
     figure = new_figure(9.0, 3.2)
     axes = figure.subplots(1, len(HERO), sharey=True)

@@ -20,7 +20,7 @@ NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
 
 class Spread(NamedTuple):
-    """A median and its range over seeds; both ends equal the median if the caption has no range."""
+    """A median with its range over seeds, if given."""
 
     value: float
     low: float
@@ -32,12 +32,12 @@ class Spread(NamedTuple):
 
 @table("illustrations")
 def judged(results: Results) -> str:
-    """Return the claims with the numbers that decide them."""
+    """Return the claims with their numbers."""
     return markdown(["the paper says", "here", ""], [list(row) for row in rows()])
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """Yield every claim about an illustration with the numbers and the mark of its verdict."""
+    """Yield every claim with its numbers and mark."""
     curve, moons, strengths = (caption_table(name) for name in ("regression", "moons", "regularisation"))
     others = {name: row["AUC"].value for name, row in curve.items() if not name.startswith("QIPF")}
     best = max(others, key=lambda name: others[name])
@@ -82,7 +82,7 @@ def _above_one(claim: str, row: dict[str, Spread], key: str, *, opposite: bool =
 
 
 def caption_table(name: str) -> dict[str, dict[str, Spread]]:
-    """Return the table of a caption, keyed by row and column."""
+    """Return the table of a caption."""
     lines = [
         [cell.strip() for cell in line.strip("| \n").split("|")]
         for line in (IMAGES / f"{name}.md").read_text().splitlines()

@@ -26,7 +26,7 @@ VALUES: dict[str, Callable[..., str]] = {}
 
 
 def table(name: str, /, **settings: Any) -> Callable[[Made], Made]:
-    """Register a function that computes a table, or one table for each value of a setting in braces in the name."""
+    """Register a function for a table, or for one table per value of a setting in braces."""
 
     def register(make: Made) -> Made:
         listed = [key for key in settings if f"{{{key}}}" in name]
@@ -77,7 +77,7 @@ def marks(text: str) -> list[Mark]:
 
 
 def written(text: str, render: Render) -> str:
-    """Return the page with the content of every mark replaced by `render(kind, name)`."""
+    """Return the page with the content of every mark rendered."""
     marks(text)
 
     def replace(match: re.Match[str]) -> str:

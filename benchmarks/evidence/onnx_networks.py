@@ -20,7 +20,7 @@ BEHIND, AHEAD = 0.01, 0.02
 
 @table("onnx-bars")
 def bars(results: Results) -> str:
-    """Return every suite with the default, its best rival and the verdicts on the bars."""
+    """Return every suite with the verdicts on the bars."""
     rows = []
     for name, (title, *_) in SUITES.items():
         found = summary(results, name)
@@ -44,7 +44,7 @@ def bars(results: Results) -> str:
     runs={"magika-apart": "other folders", "magika": "same folders", "magika-open": "all 214 types"},
 )
 def means(results: Results, runs: dict[str, str]) -> str:
-    """Return the mean ROC-AUC under shift of every score, sorted by the first run."""
+    """Return the mean ROC-AUC of every score, sorted by the first run."""
     found = {suite: summary(results, suite)["mean"] for suite in runs}
     names = {name: f"**{name}**" if name == "default" else name for name in found[next(iter(runs))]}
     return grid("score", names, runs, lambda name, suite: number(found[suite].get(name, float("nan"))))
@@ -52,7 +52,7 @@ def means(results: Results, runs: dict[str, str]) -> str:
 
 @table("onnx-cells-{suite}", suite=("magika-apart", "magika", "characters", "lines"))
 def by_cell(results: Results, suite: str) -> str:
-    """Return every condition with its errors, the default and the best other score."""
+    """Return every condition with the default and the best other score."""
     _, file, _, key = SUITES[suite]
     rows = []
     for name, cell in results.json(f"real/{file}")[key].items():
@@ -69,14 +69,14 @@ def by_cell(results: Results, suite: str) -> str:
 
 
 def summary(results: Results, suite: str) -> dict[str, Any]:
-    """Return the summary over all shifted conditions of a suite."""
+    """Return the summary of a suite."""
     _, file, keys, _ = SUITES[suite]
     return results.json(f"real/{file}", "shifted", *keys)
 
 
 @value("onnx-unknown-first")
 def unknown_first(results: Results, score: str) -> str:
-    """Return the mean ROC-AUC under shift of a score that is not fitted, with all 214 types."""
+    """Return the mean ROC-AUC of an unfitted score with all types."""
     cells = results.json("real/onnx-magika-closed.json")["cells"]
     found = [cell["open"]["roc_auc"][score] for name, cell in cells.items() if name != "clean"]
     return number(sum(found) / len(found))

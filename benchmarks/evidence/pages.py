@@ -62,7 +62,7 @@ for name, form in FORMATS.items():
 
 
 def renderer(results: Results) -> Callable[[str, str], str]:
-    """Return a function that computes the content of a mark from its kind and name, once for each mark."""
+    """Return a function that computes the content of a mark from its kind and name."""
 
     @cache
     def render(kind: str, name: str) -> str:

@@ -41,7 +41,7 @@ STUDY_IMAGES = 10_000
 
 
 class Missing(LookupError):
-    """A file of the results does not exist or lacks the requested number."""
+    """A file of the results, or a number in it, does not exist."""
 
 
 class Results:
@@ -122,17 +122,17 @@ class Results:
         return by_seed.groupby(["column", "dataset", "net", "shift"]).mean()
 
     def mean(self, metric: str, column: str, pair: tuple[str, str] | None = None, shift: str | None = None) -> float:
-        """Return the mean over shifts, then over pairs; NaN if a requested pair is missing."""
+        """Return the mean over shifts, then over pairs; NaN if a pair is missing."""
         values = self.means(metric)
         pairs, shifts = [pair] if pair else list(PAIRS), [shift] if shift else SHIFTS
         return float(np.mean([np.mean([values.get((column, *p, s), np.nan) for s in shifts]) for p in pairs]))
 
     def measured_on(self, column: str) -> list[tuple[str, str]]:
-        """Return the pairs of a dataset and a network on which a score was measured."""
+        """Return the pairs with a score."""
         return [pair for pair in PAIRS if (column, *pair) in self._seeds]
 
     def fewer_networks(self, column: str, pair: tuple[str, str]) -> bool:
-        """Return True if a score was measured on fewer networks than the entropy."""
+        """Return True if a score has fewer networks than the entropy."""
         seeds = self._seeds
         return bool(seeds.get((column, *pair), 0) < seeds.get(("entropy", *pair), 0))
 
@@ -142,14 +142,14 @@ class Results:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """Run times, with one row per network, method and device ("cuda" or "cpu")."""
+        """Run times by network, method and device."""
         columns = ["dataset", "net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
         files = [path for folder in self.folders for path in sorted(folder.glob("times*.csv"))]
         tables = [pd.read_csv(path)[columns] for path in files]
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
 
     def plan(self, pair: tuple[str, str]) -> dict[str, Any]:
-        """Return the settings of a pair's run; empty if they are not published."""
+        """Return the published settings of a pair's run, or an empty dictionary."""
         for folder in self.folders:
             if (folder / "plan.json").is_file():
                 for settings in json.loads((folder / "plan.json").read_text())["pairs"]:
@@ -172,7 +172,7 @@ class Results:
         return value
 
     def rows_of(self, metric: str, pair: tuple[str, str], shift: str = "", column: str = "") -> pd.DataFrame:
-        """Return the rows for shifted inputs, one metric and one pair; optionally, for one shift and one score."""
+        """Return the rows for one metric and pair and, optionally, one shift and score."""
         rows = self.under_shift(metric)
         rows = rows[(rows["dataset"] == pair[0]) & (rows["net"] == pair[1])]
         rows = rows[rows["shift"] == shift] if shift else rows
@@ -180,7 +180,7 @@ class Results:
 
 
 def plain_title(column: str) -> str:
-    """Return the title of a column; in these runs, `default` means class fields."""
+    """Return the title of a column, with class fields as the default."""
     return "Class fields (the previous default)" if column == "default" else column_title(column)
 
 
@@ -203,14 +203,14 @@ STATISTIC = {
 
 
 def short(column: str) -> str:
-    """Return the short name of a column, in bold for the recommended score."""
+    """Return the short name of a column."""
     method, statistic = split_column(column)
     name = f"{SHORT.get(method, method)}{STATISTIC.get(statistic, '')}"
     return f"**{name}**" if info(method).family == "recommended" else name
 
 
 def number(value: float, digits: int = 3, bold: bool = False) -> str:
-    """Return a number formatted like .772 or 1.204, or a dash if it is not finite."""
+    """Return a number formatted like .772, or a dash if it is not finite."""
     if not np.isfinite(value):
         return NOTHING
     text = f"{value:.{digits}f}"
@@ -232,14 +232,14 @@ def signed(found: Difference | Interval | None) -> str:
 
 
 def slashed(values: Iterable[float], best: Iterable[float] = ()) -> str:
-    """Return numbers separated by slashes; those that equal the best are bold."""
+    """Return numbers separated by slashes, the best in bold."""
     values, best = list(values), list(best)
     top = best or [np.nan] * len(values)
     return " / ".join(number(v, bold=bool(round(v, 3) == b)) for v, b in zip(values, top, strict=True))
 
 
 def grid(corner: str, rows: Mapping[Any, str], columns: Mapping[Any, str], cell: Callable[[Any, Any], str]) -> str:
-    """Return a Markdown table with one row and one column per key; the values are the headings."""
+    """Return a Markdown table; the values of `rows` and `columns` are its headings."""
     lines = [[words, *(cell(row, column) for column in columns)] for row, words in rows.items()]
     return markdown([corner, *columns.values()], lines)
 

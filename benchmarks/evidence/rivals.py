@@ -38,7 +38,7 @@ PAPER_RATES = {
 
 @table("rivals-statistics")
 def statistics(results: Results) -> str:
-    """Return the ROC-AUC under shift of every statistic; the best of each method is bold."""
+    """Return the ROC-AUC of every statistic; the best of each method is bold."""
     tables = []
     for pairs in HALVES:
         rows = []
@@ -54,7 +54,7 @@ def statistics(results: Results) -> str:
 
 @table("rivals-calibration")
 def calibration(results: Results) -> str:
-    """Return conventional ECE and Brier score under shift, for each method's own predictions."""
+    """Return conventional ECE and Brier score."""
     metrics = {"ece_confidence": "ECE", "brier_confidence": "Brier"}
     values = _confidence(results).groupby(["method", "dataset", "net", "metric"]).mean()
     names = {"entropy": "one network, and QIPF", **METHODS}
@@ -74,7 +74,7 @@ def _confidence(results: Results) -> pd.Series:
 
 
 def calibrated_best(results: Results, metric: str) -> tuple[int, int]:
-    """Count the pairs and shifts in which a single network is better calibrated than all rivals of the paper."""
+    """Count the pairs and shifts in which a single network is best calibrated."""
     means = _confidence(results).groupby(["metric", "dataset", "net", "shift", "method"]).mean()
     found = []
     for pair in NETS:
@@ -89,7 +89,7 @@ def calibrated_best(results: Results, metric: str) -> tuple[int, int]:
 
 @value("own-accuracy")
 def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
-    """Return the accuracy of a method's own predictions on clean images."""
+    """Return the clean accuracy of a method."""
     rows = results.rows
     rows = rows[(rows["method"] == method) & (rows["dataset"] == dataset) & (rows["net"] == net)]
     rows = rows[rows["shift"] == "clean"]
@@ -97,7 +97,7 @@ def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
 
 
 def mean_rates(results: Results, kind: str) -> dict[str, dict[float, float]]:
-    """Return the mean ROC-AUC of MC dropout's standard deviation, by plan and rate."""
+    """Return the mean ROC-AUC of MC dropout by plan and rate."""
     return {
         plan: {float(rate): float(np.mean(own)) for rate, own in values[kind].items()}
         for plan, values in results.json(RATES_FILE, "roc_auc").items()
@@ -106,7 +106,7 @@ def mean_rates(results: Results, kind: str) -> dict[str, dict[float, float]]:
 
 @table("dropout-rates")
 def rates(results: Results) -> str:
-    """Return the ROC-AUC of MC dropout's standard deviation by rate; the paper's rate is bold."""
+    """Return the ROC-AUC of MC dropout by rate; the paper's is bold."""
     tried, rows = results.json(RATES_FILE, "rates"), []
     for kind, words in DROPPING.items():
         for plan, values in mean_rates(results, kind).items():
@@ -146,7 +146,7 @@ def one_number(results: Results) -> str:
 
 @table("why-reliability")
 def reliability(results: Results) -> str:
-    """Return the effect of the rising side of the modes on proper calibration."""
+    """Return the effect of the rising modes on calibration."""
     found, keys = results.json("paper/why-one-number.json"), ("reliability", "reliability, stopped")
     rows = [[name, *(number(values.get(key, np.nan)) for key in keys)] for name, values in found.items()]
     return markdown(["MNIST LeNet (lower is better)", *keys], rows)
@@ -166,7 +166,7 @@ def scales(results: Results) -> str:
 
 @table("why-spread")
 def spread(results: Results) -> str:
-    """Return the ranks of predictions by the standard deviation and the entropy of an ensemble."""
+    """Return ranks by the standard deviation and the entropy of an ensemble."""
     rows = []
     for name, values in results.json("paper/why-spread.json").items():
         if name == "roc_auc":

@@ -27,7 +27,7 @@ PASSES = {
 
 @table("table-3")
 def table_3(results: Results) -> str:
-    """Return times by network and method, in milliseconds and in forward passes."""
+    """Return times by network and method."""
     rows = []
     for net, words in paper.NETS.items():
         for method in METHODS:
@@ -44,7 +44,7 @@ def table_3(results: Results) -> str:
 
 @table("faster")
 def faster(results: Results) -> str:
-    """Return the speed of QIPF as a multiple of that of MC dropout."""
+    """Return the speed of QIPF relative to MC dropout."""
     heads = ["QIPF is faster than", "the paper"]
     rows = {
         (net, other): [
@@ -68,7 +68,7 @@ def faster(results: Results) -> str:
 
 @value("forward-noise")
 def forward_noise(results: Results, device: str) -> str:
-    """Return the largest relative difference between repeated times of a forward pass."""
+    """Return the largest relative difference between times of a forward pass."""
     forward = results.times[results.times["device"] == device].groupby("net")["forward_ms"]
     return f"{100 * (forward.max() / forward.min() - 1).max():.0f} %"
 
@@ -95,7 +95,7 @@ def _short(value: float) -> str:
 
 @table("speed-passes")
 def passes(results: Results) -> str:
-    """Return the times of epochs and of passes over 10,000 images on a GPU."""
+    """Return the times of epochs and passes on a GPU."""
     nets = results.json("paper/gpu-passes.json", "nets")
     ordinary = "an epoch of ordinary steps (55,000 or 45,000 images; batches of 128, 250, 250)"
     rows = [
@@ -111,7 +111,7 @@ def passes(results: Results) -> str:
 
 @table("speed-cpu")
 def on_a_core(results: Results) -> str:
-    """Return the fitting times in trainings, and the passes that `wrap` adds by batch size, on one CPU core."""
+    """Return the relative costs of fitting and scoring on one CPU core."""
     rows = []
     for net, found in _on_a_core(results).items():
         for scorer, effort in (("WeightQIPF", ""), ("qipf.default", "standard"), ("twin", "thorough")):
@@ -130,21 +130,21 @@ def _on_a_core(results: Results) -> dict[str, dict[str, Any]]:
 
 @value("fitting-cost")
 def fitting_cost(results: Results, effort: str = "standard") -> str:
-    """Return the fitting time on one CPU core, in trainings of LeNet, VGG-3 and ResNet-18."""
+    """Return the fitting time on one CPU core, in trainings."""
     known = [found for found in _on_a_core(results).values() if f"fit_{effort}_in_trainings" in found]
     return listed(f"{found[f'fit_{effort}_in_trainings']:.1f}" for found in known)
 
 
 @value("wrap-adds")
 def wrap_adds(results: Results, scorer: str) -> str:
-    """Return the passes of LeNet, VGG-3 and ResNet-18 that `wrap` adds to one input on one CPU core."""
+    """Return the passes that `wrap` adds to one input on one CPU core."""
     known = [found["wrap, by batch"]["1"] for found in _on_a_core(results).values()]
     return listed(f"{found[scorer] / 100:.1f}" for found in known if scorer in found)
 
 
 @value("recorded-steps")
 def recorded_steps(results: Results, net: str) -> str:
-    """Return the speed of training with CUDA graphs relative to `torch.compile`."""
+    """Return the speed of CUDA graphs relative to `torch.compile`."""
     found = results.json("recorded-steps.json", "seconds per epoch", net)
     return f"{found['compiled']['epoch'] / found['recorded']['epoch']:.1f}"
 

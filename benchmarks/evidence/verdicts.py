@@ -80,7 +80,7 @@ def counts(results: Results) -> str:
 
 @value("claims")
 def count(results: Results, wanted: str, part: str = "") -> str:
-    """Return the number of claims with a verdict, of all claims ("all") or of our own comparisons ("ours")."""
+    """Return the number of claims with a verdict, of "all" claims or of "ours"."""
     if wanted == "ours":
         return str(sum(claim["part"] == OURS_ALONE for claim, _ in _judged(results)))
     total = 0
@@ -121,7 +121,7 @@ def _agreed(words: set[str]) -> str:
 
 @_judge
 def most(results: Results, metric: str) -> Found:
-    """Judge whether both forms of QIPF are the best method in most cases."""
+    """Judge whether QIPF is best in most cases."""
     found = [next(c for c in paper_claims(results, metric, ours) if c.scope == "most") for ours in OURS]
     shares = [f"{0.5 + claim.advantage:.0%}" if np.isfinite(claim.advantage) else "–" for claim in found]
     text = f"best in {shares[0]} exact, {shares[1]} program; paper {paper_share(metric)}"
@@ -160,7 +160,7 @@ def better(results: Results, rival: str) -> Found:
 
 @_judge
 def sharper(results: Results) -> Found:
-    """Judge whether both forms of QIPF are ahead of the standard deviation of every Bayesian method."""
+    """Judge whether QIPF is ahead of every Bayesian method."""
     words = {}
     for rival in BAYESIAN:
         words[rival] = _agreed({_measured(results.difference("roc_auc", ours, rival)).verdict for ours in OURS})
@@ -178,7 +178,7 @@ def _compared(gaps: list[Any], decided: set[Verdict]) -> Found:
 
 @_judge
 def compared(results: Results, rival: str, metric: str = "roc_auc") -> Found:
-    """Compare both forms of QIPF with a rival, and name the pairs that lack it."""
+    """Compare QIPF with a rival, and name the pairs that lack it."""
     gaps = [_measured(results.difference(metric, ours, rival)) for ours in OURS]
     word, text = _compared(gaps, {gap.verdict for gap in gaps})
     missing = [name for pair, name in PAIRS.items() if pair not in results.measured_on(rival)]
@@ -187,7 +187,7 @@ def compared(results: Results, rival: str, metric: str = "roc_auc") -> Found:
 
 @_judge
 def in_probe_study(results: Results, rival: str) -> Found:
-    """Compare both forms of QIPF with a rival in the probe study."""
+    """Compare QIPF with a rival in the probe study."""
     found = study(results)
     if not found.pairs:
         return UNMEASURED
@@ -198,7 +198,7 @@ def in_probe_study(results: Results, rival: str) -> Found:
 
 @_judge
 def matched(results: Results, rival: str) -> Found:
-    """Compare the authors' program with a rival at the paper's error rates."""
+    """Compare QIPF with a rival at the paper's error rates."""
     ours, _ = zip(*(gaps[rival] for *_, gaps in cells.matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     word = "ahead on average" if np.mean(ours) > 0 else "behind on average"
@@ -213,7 +213,7 @@ def _measured(gap: Difference | None) -> Difference:
 
 @_judge
 def curve(results: Results, pair: str, shift: str, metric: str) -> Found:
-    """Judge whether both forms of QIPF are best at every intensity of one shift."""
+    """Judge whether QIPF is best at every intensity."""
     dataset, net = pair.split()
     best = [cells.best_at(results, (dataset, net), shift, metric, ours) for ours in OURS]
     (exact, of), (program, _) = best
@@ -252,7 +252,7 @@ def choice(results: Results, name: str, rule: str, words: str) -> Found:
 
 @_judge
 def one_pass(results: Results) -> Found:
-    """Compare QIPF and SVI-LL on the authors' networks, scored as in their program."""
+    """Compare QIPF and SVI-LL as scored by the authors."""
     gaps = _on_their_networks(results, "svi-ll (max_logit_one_pass)")
     word = "ahead" if min(gaps) > SMALLEST else "behind" if max(gaps) < -SMALLEST else OPEN
     return word, f"{gaps[0]:+.3f} MNIST, {gaps[1]:+.3f} K-MNIST"
@@ -260,7 +260,7 @@ def one_pass(results: Results) -> Found:
 
 @_judge
 def faster(results: Results, other: str) -> Found:
-    """Judge whether QIPF is faster than another method on every device."""
+    """Judge whether QIPF is faster on every device."""
     found = []
     for device in ("cuda", "cpu"):
         rows = results.times[results.times["device"] == device].to_dict("records")
@@ -276,7 +276,7 @@ def faster(results: Results, other: str) -> Found:
 
 @_judge
 def accuracies(results: Results) -> Found:
-    """Judge whether the paper's accuracies lie in our 95% intervals for one further network."""
+    """Judge whether the paper's accuracies lie in our 95% intervals."""
     own = {pair: [100 * value for value in detection.accuracies(results, pair)] for pair in PAPER_ACCURACY}
     if min(map(len, own.values())) < 2:
         return UNMEASURED
@@ -289,7 +289,7 @@ def accuracies(results: Results) -> Found:
 
 @_judge
 def second(results: Results) -> Found:
-    """Judge whether the ensemble is ahead of all other rivals."""
+    """Judge whether the ensemble is second best."""
     others = [other for other in RIVALS if other != "ensemble"]
     gaps = {other: _measured(results.difference("roc_auc", "ensemble", other)) for other in others}
     words, last = {gap.verdict for gap in gaps.values()}, gaps["mc-dropout-ll"].value
@@ -299,7 +299,7 @@ def second(results: Results) -> Found:
 
 @_judge
 def as_printed(results: Results, metric: str) -> Found:
-    """Count the paper's cells that lie within our range."""
+    """Count the paper's cells within our range."""
     inside, count = cells.within(results, metric)
     word = "like ours" if inside == count else "partly like ours" if inside else "unlike ours"
     return word, f"{inside} of {count} lie within our range"
@@ -307,7 +307,7 @@ def as_printed(results: Results, metric: str) -> Found:
 
 @_judge
 def by_its_own_numbers(results: Results) -> Found:
-    """Judge whether QIPF has the best calibration in most of the paper's own cells."""
+    """Judge the calibration by the paper's own numbers."""
     metrics = {"ece_paper": "ECE", "brier_paper": "Brier"}
     held = sum(bool(np.mean(paper_best(metric)) > 0.5) for metric in metrics)
     text = ", ".join(f"{name} {paper_share(metric)}" for metric, name in metrics.items())
@@ -316,14 +316,14 @@ def by_its_own_numbers(results: Results) -> Found:
 
 @_judge
 def boundary(results: Results, name: str) -> Found:
-    """Judge whether a method is less certain at the boundary than at seen points."""
+    """Judge whether a method is less certain at the boundary."""
     spread = illustrations.caption_table("moons")[name]["boundary / seen"]
     return (HOLDS if spread.low > 1 else OPEN), f"boundary / seen {spread}"
 
 
 @_judge
 def best_rates(results: Results, kind: str) -> Found:
-    """Judge whether the paper's dropout rate is nearly the best on every pair."""
+    """Judge whether the paper's dropout rate is nearly the best."""
     found = mean_rates(results, kind)
     behind = [max(means.values()) - means[PAPER_RATES[kind][plan]] for plan, means in found.items()]
     sizes = ", ".join(number(size) for size in behind)
@@ -332,7 +332,7 @@ def best_rates(results: Results, kind: str) -> Found:
 
 @_judge
 def passes(results: Results) -> Found:
-    """Judge whether fewer passes or members considerably reduce the ROC-AUC."""
+    """Judge whether fewer passes or members reduce the ROC-AUC."""
     values = [facts["passes"] for facts in authors.facts_of(results).values()]
     dropout = [v["mc-dropout, 30, std"] - v["mc-dropout, 5, std"] for v in values]
     members = [v["ensemble, 10, std"] - v["ensemble, 3, std"] for v in values]
@@ -351,7 +351,7 @@ def decay(results: Results) -> Found:
 
 @_judge
 def sensitive(results: Results) -> Found:
-    """Judge whether higher orders separate seen and unseen inputs better."""
+    """Judge whether higher orders are more sensitive."""
     runs = results.json(authors.SMALL, "modes").values()
     ratios = np.concatenate([np.array(run["unseen"]) / np.array(run["seen"]) for run in runs])
     rising = int(np.all(np.diff(ratios, axis=1) > 0, axis=1).sum())
@@ -360,7 +360,7 @@ def sensitive(results: Results) -> Found:
 
 @_judge
 def band(results: Results, name: str, key: str, bound: str) -> Found:
-    """Judge whether a value lies on one side of a bound, such as "> 1", in every run."""
+    """Judge whether every run lies on one side of a bound, such as "> 1"."""
     values = results.json(authors.SMALL, "bands", name, key)
     side, number = bound.split()
     inside = sum((value > float(number)) == (side == ">") for value in values)
@@ -376,7 +376,7 @@ def orthogonal(results: Results) -> Found:
 
 @_judge
 def cost(results: Results) -> Found:
-    """Judge whether the time grows linearly with the numbers of outputs and weights."""
+    """Judge whether the time grows linearly."""
     n, m = (results.json(authors.SMALL, "cost", key) for key in ("slope in n", "slope in m"))
     return HOLDS if max(n, m) < 1.3 else PARTLY, f"exponents {n:.2f} in n, {m:.2f} in m; the authors' script is O(m²)"
 
@@ -396,7 +396,7 @@ def overlap(results: Results) -> Found:
 
 @_judge
 def apart(results: Results) -> Found:
-    """Report the distance between QIPF's most frequent values for correct and wrong predictions."""
+    """Report the distance between the modes of two histograms."""
     own, others, _ = _histograms(results, "distance")
     return OPEN, f"by {own:.2f} std, the others by up to {max(others):.2f}; no interval"
 
@@ -439,7 +439,7 @@ def calibrated(results: Results, metric: str) -> Found:
 
 @_judge
 def calibrated_second(results: Results) -> Found:
-    """Report whether SVI is second in ECE, by the two definitions that scale the score."""
+    """Report whether SVI is second in ECE."""
     found = []
     for metric in ("ece_paper", "ece_proper"):
         gaps = [results.difference(metric, "svi", other) for other in RIVALS if other != "svi"]
@@ -450,7 +450,7 @@ def calibrated_second(results: Results) -> Found:
 
 @_judge
 def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
-    """Report the number of intensities at which QIPF has the lowest ECE, by the same two definitions."""
+    """Report the number of intensities at which QIPF has the lowest ECE."""
     dataset, net = pair.split()
     found = []
     for metric in ("ece_paper", "ece_proper"):

@@ -58,11 +58,11 @@ class Record:
         self.networks: list[dict[str, Any]] = list(about["networks"].values())
 
     def places(self, *groups: str, family: str = "") -> list[int]:
-        """Return the indices of the conditions of some groups, or of one family in them."""
+        """Return the indices of conditions by group and family."""
         return [n for n, c in enumerate(self.listed) if c["group"] in groups and family in ("", c["family"])]
 
     def error(self, estimator: str, *groups: str) -> float:
-        """Return the mean absolute error of an estimated accuracy over networks and the conditions of some groups."""
+        """Return the mean absolute error of an estimated accuracy."""
         places = self.places(*groups)
         errors = [
             [abs(rows[n]["estimates"][estimator] - rows[n]["accuracy"]) for n in places]
@@ -72,7 +72,7 @@ class Record:
 
     @property
     def limit(self) -> float | None:
-        """The promise to quote: 1% or, if not supported, the smallest that all networks support with both scores."""
+        """The promise to quote: 1% or the smallest that all networks support."""
         shares = [network["held_out"]["accepted"][score] for network in self.networks for score in SCORES]
         supported = sorted(float(limit) for limit in set.intersection(*(set(share) for share in shares)))
         return 0.01 if 0.01 in supported else next(iter(supported), None)
@@ -88,7 +88,7 @@ class Record:
         return share.mean(axis=0), np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
 
     def promise(self, network: dict[str, Any], place: int, score: str) -> list[float]:
-        """Return the accepted fraction and its error rate for one network and condition."""
+        """Return one network's accepted fraction and its error rate."""
         share, wrong = network["conditions"][place]["promises"][score][f"{self.limit:g}"]
         return [share, np.nan if wrong is None else wrong]
 
@@ -122,7 +122,7 @@ class Record:
 
 @cache
 def read(folder: Path) -> dict[str, Record]:
-    """Return the measurements by name of the pair."""
+    """Return the measurements by pair."""
     paths = {name: folder / "probe" / f"{name}-decisions.json.gz" for name in PAIRS}
     found = {name: Record(path) for name, path in paths.items() if path.is_file()}
     if not found:
@@ -132,7 +132,7 @@ def read(folder: Path) -> dict[str, Record]:
 
 @table("decisions-estimates")
 def estimates(results: Results) -> str:
-    """Return the mean absolute error of every estimate, by pair and on average."""
+    """Return the mean absolute error of every estimate."""
     found = read(results.folder)
     grid = np.array([[record.error(name, *SHIFTED) for record in found.values()] for name in NAMES])
     means = grid.mean(axis=1)
@@ -146,7 +146,7 @@ def estimates(results: Results) -> str:
 
 @table("decisions-verdict")
 def verdict(results: Results) -> str:
-    """Return a sentence about the estimate chosen in advance and about the default."""
+    """Return sentences about the chosen and the default estimate."""
     found = read(results.folder)
     first = _judged(found, CHOSEN, f"The estimate chosen in advance ({NAMES[CHOSEN]})")
     return f"{first} {_judged(found, DEFAULT, f'The later default ({NAMES[DEFAULT]})')}"
@@ -173,7 +173,7 @@ def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
 
 @table("decisions-promises")
 def promises(results: Results) -> str:
-    """Return accepted fractions and their error rates on clean and shifted images, by pair and score."""
+    """Return accepted fractions and error rates by pair and score."""
     found = read(results.folder)
     rows = []
     for name, record in found.items():
@@ -197,7 +197,7 @@ def promises(results: Results) -> str:
 
 @value("decisions-broken")
 def broken(results: Results, pair: str) -> str:
-    """Return the range over networks of the error rate of accepted clean predictions."""
+    """Return the range of the error rates of accepted clean predictions."""
     record = read(results.folder)[pair]
     clean = record.places("clean")[0]
     wrong = [record.promise(network, clean, "probe")[1] for network in record.networks]
@@ -206,7 +206,7 @@ def broken(results: Results, pair: str) -> str:
 
 @table("decisions-families")
 def families(results: Results) -> str:
-    """Return the error rates of accepted predictions by family of shifts, for probe and entropy."""
+    """Return the error rates of accepted predictions by family."""
     found = {name: record for name, record in read(results.folder).items() if record.limit is not None}
     if not found:
         raise Missing("promise that a pair supports")
@@ -224,7 +224,7 @@ def families(results: Results) -> str:
 
 @table("decisions-checks")
 def checks(results: Results) -> str:
-    """Return the alarms of the checks on clean test images and under shift."""
+    """Return the alarms of the checks."""
     found = read(results.folder)
     rows = []
     for check, words in CHECKS.items():

@@ -56,7 +56,7 @@ class Interval(NamedTuple):
 
 
 class Pair:
-    """Measurements on the networks of one pair, from `.npz` files that each have a `.json` file."""
+    """Measurements on the networks of one pair."""
 
     def __init__(self, *paths: Path) -> None:
         self.paths = paths
@@ -82,15 +82,15 @@ class Pair:
         return [family for family in found if family not in LEFT_OUT.get(whole, ()) and one in ("", family)]
 
     def own_group(self, group: str, family: str) -> str:
-        """Return the group in which a family of a column was measured."""
+        """Return the group of a column's family."""
         return _whole(group)
 
     def of(self, score: str) -> list[int]:
-        """Return the row indices of a score, one per network or per network and ensemble."""
+        """Return the row indices of a score."""
         return [number for number, row in enumerate(self.rows) if row["score"] == score]
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
-        """Return the mean of a score over the intensities of one family and over networks; NaN if not measured."""
+        """Return the mean of a score in one family; NaN if not measured."""
         wanted = self.own_group(group, family)
         conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
         rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]
@@ -100,18 +100,18 @@ class Pair:
         return float(np.mean(np.nanmean(values, axis=1)))
 
     def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
-        """Return the mean of a score over the families of a column, and over networks or for the network `base`."""
+        """Return the mean of a score over a column, for all networks or one."""
         return float(np.mean([self.family(score, group, family, metric, base) for family in self.families(group)]))
 
     def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
-        """Return the values (networks, ensembles, families, replicates) of a score with resampled images."""
+        """Return bootstrap values (networks, ensembles, families, replicates) of a score."""
         listed = [tuple(place) for place in self.facts["families"]]
         columns = [listed.index((self.own_group(group, family), family)) for family in self.families(group)]
         by_base = [[row for row in self.of(score) if self.rows[row]["base"] == base] for base in self.bases]
         return self._arrays["replicates"][:, METRICS.index(metric)][np.array(by_base)][:, :, columns]
 
     def accuracy(self, who: str, group: str) -> float:
-        """Return the accuracy of "network", "ensemble" or a probe, mean over families and networks."""
+        """Return the mean accuracy of "network", "ensemble" or a probe."""
         rows = [np.array(values) for name, values in self.facts["accuracy"].items() if name.rpartition(" ")[0] == who]
         means = []
         for family in self.families(group):

@@ -72,7 +72,7 @@ def short(results: Results) -> str:
 @table("probe-{group}", group=GROUPS)
 @table("probe-aurc", group="shift", metrics=("aurc",))
 def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str:
-    """Return all scores in one column of the study, by pair and on average."""
+    """Return all scores in one column."""
     found = study(results)
     places = [*found.pairs.values(), found]
     values = {Pair: Pair.value, Study: Study.mean}
@@ -101,7 +101,7 @@ def families(results: Results, group: str) -> str:
 
 @table("probe-differences")
 def differences(results: Results) -> str:
-    """Return the differences from the ensemble with 95 % intervals."""
+    """Return the differences from the ensemble."""
     found = study(results)
     rows = []
     for group, words in GROUPS.items():
@@ -159,7 +159,7 @@ def bars(results: Results) -> str:
 
 @value("probe")
 def one(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
-    """Return one number, for one pair or averaged over pairs."""
+    """Return one number."""
     found = study(results)
     alone = found.pairs.get(pair)
     return number(alone.value(score, group, metric) if alone else found.mean(score, group, metric, pair))
@@ -167,7 +167,7 @@ def one(results: Results, group: str, metric: str, score: str, pair: str = "") -
 
 @value("probe-gap")
 def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
-    """Return the difference from the ensemble; the metric `both` gives two metrics without intervals."""
+    """Return the difference from the ensemble in one metric or, without interval, in "both"."""
     found = study(results)
     if metric == "both":
         return " / ".join(f"{found.difference(OURS, RIVAL, group, one, pair).value:+.3f}" for one in BOTH)
@@ -176,13 +176,13 @@ def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
 
 @value("probe-gaps")
 def gaps(results: Results, group: str, metric: str, *pairs: str) -> str:
-    """Return the differences from the ensemble on the given pairs, without intervals."""
+    """Return the differences from the ensemble by pair."""
     return " and ".join(f"{study(results).difference(OURS, RIVAL, group, metric, pair).value:+.3f}" for pair in pairs)
 
 
 @value("probe-cifar")
 def on_cifar(results: Results, family: str) -> str:
-    """Return the differences from the ensemble in ROC-AUC under one shift on CIFAR-10."""
+    """Return the differences from the ensemble on CIFAR-10."""
     return gaps(results, f"shift: {family}", "roc_auc", *SETS["cifar"])
 
 
@@ -191,7 +191,7 @@ AGAIN = "ensemble of 5 retrained on perturbed images, contrast"
 
 @table("probe-again")
 def again(results: Results) -> str:
-    """Return the probe beside networks trained on the same perturbed images, on the pairs that have them."""
+    """Return the probe and networks trained on the same perturbed images."""
     found = {name: pair for name, pair in study(results).pairs.items() if pair.of(AGAIN)}
     rows = []
     for group in ("shift", "unseen", "clean"):
@@ -204,7 +204,7 @@ def again(results: Results) -> str:
 
 @value("probe-again")
 def ahead(results: Results, group: str, metric: str, pair: str) -> str:
-    """Return the lead of five networks trained on perturbed images over the probe."""
+    """Return the lead of five retrained networks over the probe."""
     return signed(study(results).difference(AGAIN, OURS, group, metric, pair))
 
 
@@ -229,7 +229,7 @@ TRIED = {
 
 @table("probe-tried")
 def tried(results: Results) -> str:
-    """Return the results of settings that were tried during development, on training images only."""
+    """Return the results of other settings."""
     rows = {(row["pair"], _tag(row["tag"])): row for row in results.json("probe/development.json")}
     return grid(
         "ROC-AUC / average precision under shift / ROC-AUC clean",
@@ -258,7 +258,7 @@ WAYS = {
 
 @table("probe-held-out-share")
 def held_out_share(results: Results) -> str:
-    """Return the ROC-AUC of several weights of head and softmax, on images that no other study uses."""
+    """Return the ROC-AUC by weights of head and softmax."""
     found = results.json("probe/held-out-share.json")
     lines = [
         [words, *(slashed([found[task]["roc_auc"][way][part] for part in ("clean", "shift")]) for task in HELD_OUT)]
@@ -275,7 +275,7 @@ def _tag(text: str) -> str:
 
 @table("probe-transformers")
 def transformers(results: Results) -> str:
-    """Return the ROC-AUC on vision transformers by kind and seed."""
+    """Return the ROC-AUC on vision transformers."""
     found = results.json("probe/transformers.json")
     kinds = {1: "class token", 2: "two heads"}
     rows = []
@@ -297,7 +297,7 @@ COSTS = {
 
 @table("probe-cost")
 def cost(results: Results) -> str:
-    """Return the costs of the probe in trainings and forward passes of the network."""
+    """Return the costs of the probe."""
     machines = [json.loads(path.read_text()) for path in sorted((results.folder / "probe").glob("cost-*.json"))]
     names = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
     columns = [(machine, name) for machine in machines for name in names if name in machine]

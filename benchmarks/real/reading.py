@@ -52,7 +52,7 @@ RESAMPLES = 2000
 
 
 class Group:
-    """Measurements on the networks of one family, from `path` with the suffixes .json and .npz."""
+    """Measurements on one family of networks."""
 
     def __init__(self, path: Path) -> None:
         self.facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
@@ -87,11 +87,11 @@ class Group:
         return float(np.mean([self.value(name, score, suite, metric) for name in networks or self.networks]))
 
     def best(self, network: str, suite: str) -> str:
-        """Return the score with one pass, except probes, that has the highest ROC-AUC."""
+        """Return the best score with one pass, except probes."""
         return max(self.scores(network, "single"), key=lambda score: self.value(network, score, suite))
 
     def rank(self, network: str, suite: str) -> tuple[int, int, bool]:
-        """Return the rank of the default among scores with one pass, their number, and True if it is not tied."""
+        """Return the rank of the default, the number of scores, and True without a tie."""
         rivals = [self.value(network, score, suite) for score in self.scores(network, "single")]
         own = self.value(network, OURS, suite)
         return 1 + sum(value > own for value in rivals), 1 + len(rivals), own not in rivals
@@ -106,7 +106,7 @@ class Group:
         return np.array([own == suite for own, _ in self.families])
 
     def replicates(self, network: str, score: str, suite: str) -> np.ndarray:
-        """Return the ROC-AUC (F, R) of a suite's families with resampled images."""
+        """Return bootstrap values (F, R) of the ROC-AUC."""
         inside = self._inside(suite)
         moved = self._moved[self._row[network, score]][inside]
         return self.family(network, score, "roc_auc")[inside][:, None] + STEP * moved
@@ -131,7 +131,7 @@ class Study:
         self.groups = {name: Group(folder / name) for name in GROUPS if (folder / f"{name}.json").is_file()}
 
     def one(self, group: str, network: str, suite: str, rival: str = "best") -> Interval:
-        """Return the difference from a rival on one network; the interval resamples families and images."""
+        """Return the difference from a rival on one network."""
         found = self.groups[group]
         values, drawn = found.gaps(suite, rival)
         row = found.networks.index(network)
@@ -149,7 +149,7 @@ class Study:
         return [found for name, found in self.groups.items() if name == only or (only == "" and name in FIRST)]
 
     def strongest(self, only: str = "") -> str:
-        """Return the rival with the best mean over suites with a bar, among those measured on all networks."""
+        """Return the rival with the best mean over suites with a bar."""
         groups = self._chosen(only)
         everywhere = [set(group.scores(network, "single")) for group in groups for network in group.networks]
         common = sorted(set.intersection(*everywhere))

@@ -66,7 +66,7 @@ def _in_words(name: str, group: str = "") -> str:
 
 @table("real-best-{group}", group=GROUPS)
 def against_best(results: Results, group: str) -> str:
-    """Return the ROC-AUC of the default and of the best rival, by network and suite."""
+    """Return the default and the best rival, by network and suite."""
     found = _group(results, group)
     rows = []
     for network in found.networks:
@@ -83,7 +83,7 @@ def against_best(results: Results, group: str) -> str:
 @table("real-all-{group}", group=GROUPS)
 @table("real-all-ten", group="imagenette", task=TEN)
 def everything(results: Results, group: str, task: str = "") -> str:
-    """Return ROC-AUC / average precision of every score by suite, best first."""
+    """Return every score by suite, best first."""
     found = _group(results, group)
     networks = [name for name in found.networks if name.endswith(TEN) == (task == TEN)]
     listed = [found.scores(name, "probe", "single", "many") for name in networks]
@@ -93,7 +93,7 @@ def everything(results: Results, group: str, task: str = "") -> str:
 
 @table("real-summaries-{group}", group=("g2p",))
 def summaries(results: Results, group: str) -> str:
-    """Return ROC-AUC / average precision of every score with its best summary of a sequence, by suite, best first."""
+    """Return every score with its best summary, best first."""
     found = _group(results, group)
     (network,) = found.networks
     best: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _best_first(found: Group, scores: list[str], networks: list[str], group: str
 
 @table("real-families-{group}", group=GROUPS)
 def families(results: Results, group: str) -> str:
-    """Return ROC-AUC / average precision by family of shifts."""
+    """Return ROC-AUC / average precision by family."""
     found = _group(results, group)
     rivals = [study(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
     here = found.scores(found.networks[0], "single", "many")
@@ -152,7 +152,7 @@ SUMMARY = {
 
 @table("real-summary")
 def summary(results: Results) -> str:
-    """Return the difference from the best rival on clean and shifted inputs, by family of networks."""
+    """Return the difference from the best rival by family of networks."""
     found = study(results)
     suites = {("clean",): "clean", SHIFTED: "under shift"}
     networks = {name: words for name, words in SUMMARY.items() if name in found.groups}
@@ -161,7 +161,7 @@ def summary(results: Results) -> str:
 
 @table("real-means")
 def means(results: Results) -> str:
-    """Return the difference from the best rival by suite, for the networks of the first protocol."""
+    """Return the difference from the best rival by suite."""
     found = study(results)
     groups = [name for name in found.groups if name in FIRST]
     rows = []
@@ -190,7 +190,7 @@ def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str
 @table("real-bars")
 @table("real-bars-{group}", group=GROUPS)
 def bars(results: Results, group: str = "") -> str:
-    """Return the bars and their verdicts, for the networks of the first protocol or for one family."""
+    """Return the bars and their verdicts."""
     found = study(results)
     judged = (group,) if group else FIRST
     cells = _barred(found, judged)
@@ -215,7 +215,7 @@ def bars(results: Results, group: str = "") -> str:
 
 @value("real-cells")
 def counted(results: Results, which: str, group: str = "") -> str:
-    """Count the cells in which the default is `behind` the best rival by more than .01, or alone `first`."""
+    """Count the cells in which the default is `behind` or alone `first`."""
     cells = _barred(study(results), (group,) if group else FIRST)
     found = [value < -0.01 if which == "behind" else place == 1 and alone for value, *_, (place, _, alone) in cells]
     return f"{sum(found)} of {len(cells)}"
@@ -223,7 +223,7 @@ def counted(results: Results, which: str, group: str = "") -> str:
 
 @table("real-people")
 def people(results: Results) -> str:
-    """Return the rank correlation of each score with the entropy of human labels, by network."""
+    """Return the rank correlation with the entropy of human labels."""
     found = study(results).groups["cifar"].facts["people"]
     networks = list(found)
     scores = list(found[networks[0]])
@@ -236,7 +236,7 @@ def people(results: Results) -> str:
 
 @table("real-accuracy-{group}", group=GROUPS)
 def accuracy(results: Results, group: str) -> str:
-    """Return the accuracy of networks, posteriors and ensembles, by suite."""
+    """Return the accuracies by suite."""
     found = _group(results, group)
     people = dict.fromkeys(who for values in found.facts["accuracy"].values() for who in values)
 
@@ -261,7 +261,7 @@ def _right(found: Group, values: list[float], suite: str) -> float:
 
 @value("real-gap")
 def gap(results: Results, suites: str, group: str = "", rival: str = "best", own: str = OURS) -> str:
-    """Return the difference in ROC-AUC between a row and a rival, for suites joined by "+"."""
+    """Return the difference between a row and a rival, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
     found = study(results)
     theirs = found.strongest(group) if rival == "strongest" else rival
@@ -270,7 +270,7 @@ def gap(results: Results, suites: str, group: str = "", rival: str = "best", own
 
 @table("real-newcomer")
 def newcomer(results: Results) -> str:
-    """Return the times of the page's commands."""
+    """Return the times of the commands."""
     found = results.json("real/newcomer.json")
     steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
     parts = {f"`{words}`": found["steps"][name] for name, words in steps.items() if name in found["steps"]}
@@ -282,7 +282,7 @@ def newcomer(results: Results) -> str:
 
 @table("real-maps")
 def maps(results: Results) -> str:
-    """Return the rank correlation of an image's mean uncertainty with its fraction of wrong pixels."""
+    """Return the rank correlation of mean uncertainty and wrong pixels."""
     found = list(results.json("real/camvid.json", "maps").values())
     scores = list(found[0][next(iter(CONDITIONS))])
     rows = []
@@ -300,7 +300,7 @@ def maps(results: Results) -> str:
 
 @table("real-few-images")
 def few_images(results: Results) -> str:
-    """Return the ROC-AUC by number of images per class and share of the softmax."""
+    """Return the ROC-AUC by number of images per class."""
     found = results.json("real/few-images.json")
     rows = []
     for row in found["rows"]:

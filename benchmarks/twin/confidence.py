@@ -20,7 +20,7 @@ COPIES = 8
 
 
 class Confidence(nn.Module):
-    """A head of five dense layers with 400 hidden units; its sigmoid output is the confidence."""
+    """A head of five dense layers with a sigmoid output."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Confidence(nn.Module):
 
 
 def confid_net(setting: Setting, net: nn.Module, seed: int) -> tuple[nn.Module, Confidence, dict[str, float]]:
-    """Return encoder, head and facts, before or after fine-tuning, whichever has the better held-out precision."""
+    """Return encoder, head and facts, with or without fine-tuning, whichever is better on held-out data."""
     name, schedule, augment = setting.name, setting.confidence, setting.recipe.augment
     split, held_out = setting.data.train, setting.data.held_out
     encoder, last = frozen(pieces(name, net)[:-1]), frozen(pieces(name, net)[-1])

@@ -17,7 +17,7 @@ REPLICATES = 50
 
 
 def ranked(scores: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the order of every row of scores (K, N), least certain first, and the errors in that order."""
+    """Return the order of scores (K, N), least certain first, and the errors in that order."""
     order = scores.double().argsort(dim=1, descending=True, stable=True)
     return order, wrong.gather(1, order)
 
@@ -74,7 +74,7 @@ class Record:
         self.values["replicates"].append(replicates.half().numpy())
 
     def write(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write the facts and, if there are rows, the arrays, replacing earlier files."""
+        """Write the facts and any arrays, replacing earlier files."""
         if self.rows:
             with replacing(path.with_suffix(".npz")) as file:
                 np.savez_compressed(file, **{name: np.stack(values) for name, values in self.values.items()})

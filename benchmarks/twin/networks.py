@@ -27,7 +27,7 @@ MIDDLE = {"lenet": 2, "vgg3": 1, "resnet18": 5}
 
 
 def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
-    """Return the network with the given seed, trained unless it is in the cache."""
+    """Return the network of a seed, cached or newly trained."""
     net, file = setting.fresh(seed), cache / f"{setting.pair}-{seed}.pt"
     if file.exists():
         net.load_state_dict(torch.load(file, weights_only=True))
@@ -47,7 +47,7 @@ def train_by(how: Recipe, net: nn.Module, split: Split, seed: int, **changed: An
 
 @torch.no_grad()
 def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Tensor:
-    """Return the softmax (K, N, C) in every condition; on a GPU, it is computed in half precision."""
+    """Return the softmax (K, N, C), in half precision on a GPU."""
     on_gpu = images[0].device.type == "cuda"
     layout = torch.channels_last if on_gpu else torch.contiguous_format
     net = net.eval().to(memory_format=layout)  # pyright: ignore[reportCallIssue]
@@ -60,7 +60,7 @@ def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Te
 
 
 def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
-    """Return the `probabilities` of the network with the given seed, from the cache if possible."""
+    """Return the `probabilities` of the network of a seed."""
     file = cache / f"{setting.pair}-{seed}.probabilities.pt"
     if not file.exists():
         with replacing(file) as part:
@@ -69,7 +69,7 @@ def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
 
 
 def pieces(name: str, net: nn.Module) -> nn.Sequential:
-    """Return the network as a sequence of pieces that share its weights; the last is the last linear layer."""
+    """Return the network as a sequence of pieces that share its weights."""
     if name == "lenet":
         blocks = [[net.conv1, nn.Tanh()], [net.pool], [net.conv2, nn.Tanh()], [net.pool], [nn.Flatten()]]
         dense = [[net.dense1, nn.Tanh()], [net.dense2, nn.Tanh()], [net.dense3]]
@@ -89,7 +89,7 @@ def check_pieces(name: str, net: nn.Module, images: Tensor) -> None:
 
 
 def draw_without_bending(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb three quarters of the images like `draw_images`, without elastic distortion."""
+    """Perturb three quarters of the images, without elastic distortion."""
     kinds, intensities = draw_perturbations(len(images), generator, [n for n in PERTURBATIONS if n != "elastic"])
     skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.25
     return perturb_batch(images, torch.where(skip, -1, kinds), intensities, generator)
@@ -101,7 +101,7 @@ def frozen(trunk: nn.Module) -> nn.Module:
 
 
 class Behind(nn.Sequential):
-    """A frozen trunk, kept in evaluation mode, followed by a part that is trained."""
+    """A frozen trunk followed by a trained part."""
 
     def train(self, mode: bool = True) -> Behind:
         super().train(mode)
@@ -110,7 +110,7 @@ class Behind(nn.Sequential):
 
 
 def second_network(fresh: nn.Module, how: Recipe, split: Split, seed: int) -> None:
-    """Train a new network on clean images and one perturbed copy of each, drawn again in every epoch."""
+    """Train a new network on clean images and a fresh perturbed copy of each."""
     count = len(split.inputs)
     both = torch.cat([split.inputs, split.inputs])
     generator = torch.Generator(both.device).manual_seed(seed)
@@ -126,7 +126,7 @@ def second_network(fresh: nn.Module, how: Recipe, split: Split, seed: int) -> No
 
 
 class Viewed(nn.Module):
-    """A network applied to a view of each image, or to the image itself if `view` is None."""
+    """A network applied to a view, or to the image if `view` is None."""
 
     def __init__(self, net: nn.Module, view: str | None) -> None:
         super().__init__()

@@ -43,14 +43,14 @@ BATCH = 4000
 
 
 class Unit:
-    """One base network of a pair, with the results computed for it so far."""
+    """One base network of a pair, with its results."""
 
     def __init__(self, setting: Setting, base: int, cache: Path, guard: Guard) -> None:
         self.setting, self.base, self.cache, self._guard = setting, base, cache, guard
         self.name = f"{setting.pair}-{base}"
 
     def room(self, what: str, trainings: float = 0.0, passes: float = 0.0) -> None:
-        """Raise if too little time is left for a number of trainings and of passes over all conditions."""
+        """Raise if too little time is left."""
         name = self.setting.name
         self._guard(f"{self.name}: {what}", trainings * TRAINING[name] + passes * PASS[name])
 
@@ -69,7 +69,7 @@ class Unit:
         return torch.load(self.cache / f"{self.name}.predicted", weights_only=True).long().to(self.setting.device)
 
     def lost(self, done: Container[str]) -> str:
-        """Return the names of cache files that finished parts wrote and that are missing."""
+        """Return the names of missing cache files."""
         made = {"network": f"{self.name}.pt", "fit": f"{self.name}-twin.qipf", "scores": f"{self.name}.predicted"}
         missing = [file for part, file in made.items() if part in done and not (self.cache / file).exists()]
         return " and ".join(missing)
@@ -81,7 +81,7 @@ class Unit:
         return time.perf_counter()
 
     def scorer(self, what: str, trainings: float, fit: Callable[[], Any]) -> tuple[Any, float]:
-        """Return a scorer, fitted unless it is in the cache, and the seconds that fitting took."""
+        """Return a scorer, cached or newly fitted, and its fitting seconds."""
         file = self.cache / f"{self.name}-{what.replace(' ', '-')}.qipf"
         times = file.with_suffix(".seconds")
         if times.exists():
@@ -95,12 +95,12 @@ class Unit:
         return scorer, seconds
 
     def probe(self, what: str = "probe", **more: Any) -> tuple[Any, float]:
-        """Return the scorer of `qipf.default` and its fitting time."""
+        """Return the default scorer and its fitting time."""
         data = self.setting.data.train
         return self.scorer(what, 1.0, lambda: qipf.default(self.net, data, batch_size=BATCH, progress=False, **more))
 
     def twin(self, what: str = "twin", **more: Any) -> tuple[Any, float]:
-        """Return the scorer of `qipf.default` with `effort="thorough"` and its fitting time."""
+        """Return the scorer with `effort="thorough"` and its fitting time."""
         more = {"effort": "thorough", "depth": DEPTH, "batch_size": BATCH, "progress": False, **more}
         return self.scorer(what, 3.0, lambda: qipf.default(self.net, self.setting.data.train, **more))
 
@@ -122,7 +122,7 @@ class Unit:
 
     @torch.no_grad()
     def seen(self, scorer: Any, view: str | None, images: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Return the logits and posteriors (K, N, C) that `qipf.wrap` computes from a view of each condition."""
+        """Return logits and posteriors (K, N, C) for a view of each condition."""
         guarded = qipf.wrap(self.net, scorer, posterior=True)
         logits, chances = [], []
         for condition in self.setting.images if images is None else images:
@@ -132,7 +132,7 @@ class Unit:
         return torch.stack(logits), torch.stack(chances)
 
     def add_views(self, record: Record, facts: Facts, name: str, scorer: Any, counts: tuple[int, ...]) -> list[Tensor]:
-        """Record a scorer for the given numbers of views, and return the network's logits for each view."""
+        """Record a scorer by number of views, and return the logits of each view."""
         views = [None, *scorer.fitted.facts.get("views", ())][: max(counts)]
         self.room(name, passes=1.6 * len(views))
         found, total = [], 0.0
@@ -166,7 +166,7 @@ def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
-    """Fit the probe and the twin; for valid times, nothing else may run on the device."""
+    """Fit the probe and the twin, with nothing else on the device."""
     probe, facts["probe_seconds"] = unit.probe()
     twin, facts["twin_seconds"] = unit.twin()
     facts["shares"] = {"probe": probe.share, "twin": (twin.share, twin.head_share)}
@@ -177,7 +177,7 @@ def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
 
 @torch.no_grad()
 def added_passes(unit: Unit, scorer: Any) -> dict[str, float]:
-    """Return the time that `qipf.wrap` adds to a forward pass, in passes, by batch size."""
+    """Return the time that `qipf.wrap` adds, in passes, by batch size."""
     guarded = qipf.wrap(unit.net, scorer)
     found = {}
     for size in (1, 32, 500, 2000):
@@ -196,7 +196,7 @@ def _time(unit: Unit, module: nn.Module, inputs: Tensor, repeats: int) -> float:
 
 
 def score(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with the network, the probe and the twin, each with one and two views."""
+    """Score with the network, the probe and the twin."""
     probe, _ = unit.probe()
     logits = unit.add_views(record, facts, "probe", probe, (1, 2))
     first = logits[0].flatten(0, 1)
@@ -217,14 +217,14 @@ def more_views(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def without_bending(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with a probe and a twin trained without elastic distortion."""
+    """Score with scorers trained without elastic distortion."""
     for name, fit in (("probe", unit.probe), ("twin", unit.twin)):
         scorer, _ = fit(f"{name} without elastic", perturb_only=networks.draw_without_bending)
         unit.add_views(record, facts, f"{name} without elastic", scorer, (1, 2))
 
 
 def ensemble(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score by four statistics of ensembles of five and ten networks, which exclude the base network."""
+    """Score with ensembles, which exclude the base network."""
     s = unit.setting
     total, uncertain = 0.0, 0.0
     for number, seed in enumerate(s.members):
@@ -246,7 +246,7 @@ def _add_mean(unit: Unit, record: Record, facts: Facts, name: str, mean: Any, un
 
 
 def second(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with one and with five networks trained on perturbed images, each with one and two views."""
+    """Score with networks trained on perturbed images."""
     s = unit.setting
     total = [0.0, 0.0]
     for number in range(s.second):
@@ -277,7 +277,7 @@ def _second_chances(unit: Unit, number: int, facts: Facts) -> list[Tensor]:
 
 
 def sub_ensemble(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with a deep sub-ensemble: the network and new last pieces trained behind its frozen first pieces."""
+    """Score with a deep sub-ensemble."""
     s = unit.setting
     members: list[nn.Module] = []
     start = networks.MIDDLE[s.name]
@@ -326,7 +326,7 @@ def depth(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def few_labels(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score clean images with probes and twins fitted to few labels per class."""
+    """Score with probes and twins fitted to few labels."""
     s = unit.setting
     clean, labels = s.images[:1], s.data.train.targets.cpu()
     found = facts["few"] = []

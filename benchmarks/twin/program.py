@@ -72,7 +72,7 @@ class Clock:
 
 
 def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
-    """Run the missing parts of a unit, and write its files after each part."""
+    """Run the missing parts of a unit."""
     path = out / f"{unit.name}.json"
     done = json.loads(path.read_text())["parts"] if path.exists() else {}
     lost = unit.lost(done)

@@ -18,7 +18,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Block(nn.Module):
-    """Two convolutions and a shortcut, which subsamples and pads with zero channels if the shape changes."""
+    """Two convolutions and a shortcut without weights."""
 
     def __init__(self, before: int, channels: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A ResNet with three stages for images with values in [0, 1]."""
+    """A ResNet for images with values in [0, 1]."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
 
 
 class Condition(NamedTuple):
-    """A set of inputs: its group (a column of the tables), its family and its intensity."""
+    """A set of inputs by group, family and intensity."""
 
     group: str
     family: str
@@ -41,7 +41,7 @@ class Condition(NamedTuple):
 
 
 def conditions(pair: str) -> list[Condition]:
-    """Return all conditions of a pair; the first is the clean test set."""
+    """Return all conditions of a pair, clean first."""
     found = [Condition("clean", "clean", 0.0)]
     found += [Condition("shift", name, float(t)) for name, levels in shifts.SHIFTS.items() for t in levels]
     for name in CORRUPTIONS:
@@ -79,7 +79,7 @@ def _foreign(images: Tensor, file: Path) -> Tensor:
 
 
 class Schedule(NamedTuple):
-    """Epochs and learning rates of the two training steps of ConfidNet, with Adam as in its paper."""
+    """Epochs and learning rates of the two training steps of ConfidNet."""
 
     head_epochs: int = 200
     head_rate: float = 1e-4
@@ -92,7 +92,7 @@ _IMAGES: dict[str, list[Tensor]] = {}
 
 
 class Setting:
-    """A pair with its data, conditions and settings, all reduced if `smoke` is true."""
+    """A pair with data, conditions and settings; `smoke` reduces them."""
 
     def __init__(self, pair: str, folder: str, device: str, smoke: bool) -> None:
         self.folder = folder
@@ -122,7 +122,7 @@ class Setting:
 
     @property
     def images(self) -> list[Tensor]:
-        """The images of every condition, shared by pairs with the same dataset."""
+        """The images of every condition."""
         dataset = PAIRS[self.pair][0]
         if dataset not in _IMAGES:
             _IMAGES[dataset] = self._made()

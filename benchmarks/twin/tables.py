@@ -59,7 +59,7 @@ NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin witho
 
 
 class Units(Pair):
-    """Measurements on the networks of one pair, with one file per network."""
+    """Measurements on the networks of one pair."""
 
     def families(self, group: str) -> list[str]:
         """Return the families of a column."""
@@ -68,13 +68,13 @@ class Units(Pair):
         return super().families(group)
 
     def own_group(self, group: str, family: str) -> str:
-        """Return the group in which a family of a column was measured."""
+        """Return the group of a column's family."""
         if group == "no relative":
             return next(own for own, name in self.places if name == family)
         return super().own_group(group, family)
 
     def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
-        """Return the mean over a column; a score ending in ", best" is the best statistic of an ensemble."""
+        """Return the mean over a column; ", best" selects an ensemble's best statistic."""
         if not score.endswith(", best"):
             return super().value(score, group, metric, base)
         name = score.removesuffix(", best")
@@ -118,7 +118,7 @@ def _both(pair: Units, row: str, column: str, base: int | None = None) -> str:
 
 @table("twin-readme")
 def readme(results: Results) -> str:
-    """Return ROC-AUC / average precision on LeNets and on CIFAR-10, for the README."""
+    """Return the table of the README."""
     twins, probe = _of(results), Study(results.folder / "probe")
     shown = {"shift": "shifts", "strict": "corruptions", "clean": "clean"}
     places = [(group, only) for group in shown for only in SETS]
@@ -133,7 +133,7 @@ def readme(results: Results) -> str:
 
 @table("twin-short-{column}", column=("shift", "strict", "no relative", "clean"))
 def short(results: Results, column: str) -> str:
-    """Return ROC-AUC / average precision of the main rows in one column, by pair."""
+    """Return the main rows in one column, by pair."""
     pairs = _of(results).pairs
     heads = {name: _counted(name, pair) for name, pair in pairs.items()}
 
@@ -202,7 +202,7 @@ def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) 
 @table("twin-bars")
 @table("twin-missed", missed=True)
 def bars(results: Results, missed: bool = False) -> str:
-    """Return the bars on every pair, or only those that are missed."""
+    """Return all bars, or only those missed."""
     rows = [cells for cells, met in _judged(_of(results)) if not (missed and met)]
     return markdown(["pair", "bar", "measured", "verdict"], rows)
 
@@ -222,20 +222,20 @@ def one(results: Results, score: str, column: str, *pairs: str) -> str:
 
 @value("no-elastic")
 def without_elastic(results: Results, score: str) -> str:
-    """Return the ROC-AUC on CIFAR-10 under the five shifts of a row that was trained without elastic distortion."""
+    """Return a row without elastic distortion on CIFAR-10 under the five shifts."""
     name, _, views = score.partition(" ")
     return one(results, f"{name} without elastic {views}".strip(), "shift", *SETS["cifar"])
 
 
 @value("no-relative")
 def without_relative(results: Results) -> str:
-    """Return the gain of the twin with two views over the ensemble on CIFAR-10 in the column "unrelated"."""
+    """Return the lead of the twin x2 on CIFAR-10 in the column "unrelated"."""
     return gap(results, "twin x2", "ensemble of 10", "no relative", *SETS["cifar"])
 
 
 @table("twin-accuracy")
 def accuracies(results: Results) -> str:
-    """Return the accuracy of every posterior under shift and on clean images."""
+    """Return the accuracy of every posterior."""
     pairs = _of(results).pairs
 
     def cell(row: str, name: str) -> str:
@@ -250,7 +250,7 @@ def accuracies(results: Results) -> str:
 
 @table("twin-depth-{name}", name=PAIRS)
 def depths(results: Results, name: str) -> str:
-    """Return the costs and scores of the prototype on the first network of a pair, by depth of the copy."""
+    """Return costs and scores of the prototype by depth of the copy."""
     pair = _prototype(results).pairs[name]
     unit = pair.units[0]
     rows = []
@@ -267,7 +267,7 @@ def depths(results: Results, name: str) -> str:
 
 @table("twin-times")
 def times(results: Results) -> str:
-    """Return the fitting times, and the passes that `wrap` adds by batch size."""
+    """Return fitting times and the passes that `wrap` adds."""
     rows = []
     for name, pair in _of(results).pairs.items():
         parts = pair.units[0]["parts"]
@@ -283,21 +283,21 @@ def times(results: Results) -> str:
 
 @value("twin-fitting")
 def fitting(results: Results, score: str) -> str:
-    """Return the fitting time of a scorer on an H200, in trainings of LeNet, VGG-3 and ResNet-18."""
+    """Return the fitting time on an H200, in trainings."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}" for parts in units)
 
 
 @value("twin-adds")
 def adds(results: Results, score: str) -> str:
-    """Return the passes of LeNet, VGG-3 and ResNet-18 that `wrap` adds to one input on an H200."""
+    """Return the passes that `wrap` adds to one input on an H200."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit']['added_passes'][score]['1']:.1f}" for parts in units)
 
 
 @value("twin-gap")
 def gap(results: Results, ours: str, theirs: str, column: str, *pairs: str) -> str:
-    """Return the difference between two rows in ROC-AUC / average precision, for pairs or sets of pairs."""
+    """Return the differences between two rows, for pairs or sets of pairs."""
     found = _of(results)
     gaps = [[found.difference(ours, theirs, column, metric, only).value for metric in BOTH] for only in pairs]
     return listed(" / ".join(f"{one:+.3f}" for one in both) for both in gaps)
