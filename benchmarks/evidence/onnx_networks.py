@@ -33,7 +33,7 @@ def bars(results: Results) -> str:
             f"{found['cells_behind_any']} of {found['cells']}",
         ])  # fmt: skip
     heads = ["suite", "default", "best rival", "difference", "not behind by more than .01", "ahead by .02", "rank",
-             "cells more than .01 behind the best score"]  # fmt: skip
+             "conditions more than .01 behind the best"]  # fmt: skip
     return markdown(heads, rows)
 
 
