@@ -1,6 +1,6 @@
-"""The authors' algorithm in plain NumPy, one prediction at a time: the baseline of the speed benchmark.
+"""The authors' algorithm in plain NumPy, one prediction at a time, as the baseline of the speed benchmark.
 
-It was written from the description in `qipf.fields.published` and is not a copy of their program.
+It follows the description in `qipf.fields.published` and is not a copy of their program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def modes_by_loop(
     stride: int = 2,
     radius: float = 0.2,
 ) -> np.ndarray:
-    """Return the same (N, modes) as `qipf.fields.published.uncertainty_modes`, computed one prediction at a time."""
+    """Return the modes of `qipf.fields.published.uncertainty_modes`, one prediction at a time."""
     return np.stack([_modes_of_one(samples, float(one), bandwidth, max_order, stride, radius) for one in y])
 
 

@@ -1,4 +1,4 @@
-"""Compute every table and number that README.md, docs and benchmarks/README.md quote from results/.
+"""Compute the tables and numbers that README.md, docs and benchmarks/README.md quote from results/.
 
 python benchmarks/reproduction.py              # lists the marks that are out of date
 python benchmarks/reproduction.py --write      # draws the figures and updates the pages
@@ -15,10 +15,10 @@ from evidence.results import ROOT, Results
 
 
 def main() -> int:
-    """Check or write; return 1 if a page is out of date."""
+    """Check or update the pages; return 1 if a page is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder with the results")
-    parser.add_argument("--write", action="store_true", help="update figures and pages")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder of the results")
+    parser.add_argument("--write", action="store_true", help="update the figures and pages")
     given = parser.parse_args()
     results = Results(given.results)
     render = pages.renderer(results)

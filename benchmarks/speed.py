@@ -3,10 +3,9 @@
     python benchmarks/speed.py --nets lenet                        # three minutes
     python benchmarks/speed.py --out results/speed/cpu.json        # about half an hour
 
-Times are processor time of one thread. Every class is a pattern in noise, which is easily learned, and networks are
-untrained, so no posterior leaves its heads out; otherwise the values do not change what is computed. Networks and
-scorers are fitted to few images (`IMAGES`), and a training is taken to last its number of epochs times the time of one.
-The twin study measures the same on a GPU.
+Times are processor times of one thread. Networks and scorers are fitted to few images (`IMAGES`), and the time of a
+training is extrapolated from one epoch. Each class is a pattern in noise, so that the heads learn and are not left out
+of the posterior. The twin study measures the same on a GPU.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ EFFORTS["vgg3"] = EFFORTS["lenet"]
 BATCHES = {"lenet": (1, 32, 500, 2000), "vgg3": (1, 32, 500, 2000), "resnet18": (1, 32, 500)}
 FACTOR = 160.0
 BUDGET = 30.0
-"""The approximate duration in seconds of the rounds of one batch size, if there are more than five."""
+"""The approximate seconds for one batch size, unless five rounds take longer."""
 
 Work = Callable[[], object]
 
 
 def seconds(work: Work) -> float:
-    """Return the processor time of a call, which other programs do not affect."""
+    """Return the processor time of a call."""
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
 def shortest(work: Work, budget: float = 2.0) -> float:
-    """Return the shortest time of many calls, since other programs only add to it; the first call is a warm-up."""
+    """Return the shortest time of many calls, after a warm-up."""
     work()
     taken = [seconds(work)]
     while sum(taken) < budget:
@@ -63,9 +62,9 @@ def shortest(work: Work, budget: float = 2.0) -> float:
 
 
 def per_prediction() -> dict[str, float]:
-    """Return the nanoseconds per prediction of the paper's score by the authors' loop, exact NumPy and `WeightQIPF`.
+    """Return the nanoseconds per prediction of the authors' loop, the exact formula in NumPy and `WeightQIPF`.
 
-    The loop and the exact formula start from a coordinate, and `WeightQIPF` from ten logits.
+    `WeightQIPF` also computes the coordinate from ten logits.
     """
     generator = np.random.default_rng(0)
     samples, y = generator.standard_normal(3552), generator.standard_normal(400)
@@ -84,7 +83,7 @@ def per_prediction() -> dict[str, float]:
 
 
 def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
-    """Return images of ten classes, with one pattern in noise, and labels."""
+    """Return images and labels of ten classes."""
     _, channels, size = NETS[name]
     generator = torch.Generator().manual_seed(0)
     patterns, noise = (torch.rand(n, channels, size, size, generator=generator) for n in (10, count))
@@ -93,7 +92,7 @@ def images_of(name: str, count: int) -> tuple[Tensor, Tensor]:
 
 
 def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the scorer for each effort, and its cost in seconds and in trainings of the network."""
+    """Return the scorers and their fitting times."""
     data, how = images_of(name, IMAGES[name]), recipe(name, NETS[name][0])
     settings: dict[str, Any] = {"batch_size": how.batch_size, "augment": how.augment, "learning_rate": 1e-6}
     epoch = min(seconds(lambda: train(net, data, epochs=1, progress=False, **settings)) for _ in range(2))
@@ -107,14 +106,14 @@ def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]
     for effort in EFFORTS[name]:
         taken = seconds(partial(fit, effort))
         if scorers[effort].share > 0.9:
-            raise SystemExit(f"{name}, {effort}: the head learned nothing, and scoring leaves it out")
+            raise SystemExit(f"{name}, {effort}: the head has learned nothing, so scoring would leave it out")
         found |= {f"fit_{effort}_seconds": taken, f"fit_{effort}_in_trainings": taken / training}
     return scorers, found
 
 
 @torch.no_grad()
 def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[str, Any]:
-    """Return the cost that `wrap` adds to a forward pass, as a percentage of the pass, by batch size."""
+    """Return the percentage that `wrap` adds to a forward pass."""
     found = {}
     modules: dict[str, nn.Module] = {way: qipf.wrap(net, scorer).eval() for way, scorer in scorers.items()}
     modules = {"pass": net, **modules}
@@ -130,7 +129,7 @@ def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[st
 
 
 def write(path: Path | None, found: dict[str, Any]) -> None:
-    """Print and write the results so far, with four digits."""
+    """Print and write the results with four digits."""
     text = json.dumps(json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.4g}")), indent=1)
     print(text, flush=True)
     if path is not None:
@@ -139,7 +138,7 @@ def write(path: Path | None, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure everything."""
+    """Measure the times and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS))
     parser.add_argument("--out", type=Path)

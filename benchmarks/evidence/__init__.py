@@ -1,1 +1,1 @@
-"""Tables and numbers in the README and the docs, computed only from results/ by `benchmarks/reproduction.py`."""
+"""Tables and numbers of the README and the docs, computed from results/ by `benchmarks/reproduction.py`."""

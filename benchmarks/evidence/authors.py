@@ -1,4 +1,4 @@
-"""Results on the authors' own networks (results/authors), and small computations for claims (small-claims.json)."""
+"""Results on the authors' own networks, and small computations for single claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCORES = {
     "ensemble (std_mean_class)": "ensemble", "ensemble": "", "ensemble (entropy)": "", "qipf-published": "qipf",
     "qipf-160": "", "max-logit": "", "softmax-response": "", "entropy": "",
 }  # fmt: skip
-"""The scores, with the method of the paper for which the authors' program uses this score."""
+"""The scores, each with the method of the paper for which the authors' program uses it."""
 HISTOGRAMS = (
     "mc-dropout (std_mean_class)", "mc-dropout-ll (std_mean_class)", "svi-ll (max_logit_one_pass)",
     "ensemble (std_mean_class)", "qipf-published", "max-logit",
@@ -45,13 +45,13 @@ SMALL = "paper/small-claims.json"
 
 
 def facts_of(results: Results) -> dict[str, Any]:
-    """Return the recorded facts about the networks, keyed by dataset."""
+    """Return the measurements by dataset."""
     return {dataset: results.json(f"authors/{dataset}.json") for dataset in DATASETS}
 
 
 @table("authors-{metric}", metric=("roc_auc", "pr_auc"))
 def scores(results: Results, metric: str) -> str:
-    """Means over shifts and intensities on the authors' networks, beside the paper's numbers."""
+    """Return means on the authors' networks, with the paper's numbers."""
     rows = []
     for score, method in SCORES.items():
         found = [(number(mean(results, name, score, metric)), _theirs(name, method, metric)) for name in DATASETS]
@@ -62,7 +62,7 @@ def scores(results: Results, metric: str) -> str:
 
 @table("authors-bench")
 def bench(results: Results) -> str:
-    """Means over shifts and intensities on the authors' networks, measured by `qipf bench`."""
+    """Return means measured by `qipf bench`."""
     rows = pd.read_csv(results.folder / "authors" / "bench.csv")
     means = rows[rows["severity"] > 0].groupby(["dataset", "method", "score", "metric"])["value"].mean()
     return grid(
@@ -75,7 +75,7 @@ def bench(results: Results) -> str:
 
 @table("authors-by-shift")
 def by_shift(results: Results) -> str:
-    """SVI-LL as the authors score it, and their QIPF, shift by shift."""
+    """Return the ROC-AUC of the authors' scores by shift."""
     theirs, rows = paper.values("roc_auc"), []
     for dataset, title in DATASETS.items():
         found = _table(results, dataset).groupby(["score", "shift"])["roc_auc"].mean()
@@ -91,7 +91,7 @@ def by_shift(results: Results) -> str:
 
 @table("authors-calibration")
 def calibration(results: Results) -> str:
-    """ECE and Brier score of each method's own predictions, with the predicted probability as confidence."""
+    """Return ECE and Brier score of each method's own predictions."""
     facts, metrics = facts_of(results), {"ece": "ECE", "brier": "Brier"}
 
     def cell(who: str, place: tuple[str, str]) -> str:
@@ -105,7 +105,7 @@ def calibration(results: Results) -> str:
 
 @table("fewer-passes")
 def fewer(results: Results) -> str:
-    """ROC-AUC with fewer passes or members."""
+    """Return the ROC-AUC with fewer passes or members."""
     facts, names = facts_of(results), {}
     for key in facts["mnist"]["passes"]:
         method, count, statistic = key.split(", ")
@@ -117,11 +117,11 @@ def fewer(results: Results) -> str:
 
 @table("image-errors")
 def images(results: Results) -> str:
-    """The standard error, over draws of the images, of the difference in ROC-AUC from the authors' QIPF."""
+    """Return standard errors over images."""
     facts = facts_of(results)
     shown = ("mc-dropout", "mc-dropout-ll", "svi-ll", "ensemble", "ensemble (entropy)", "entropy", "max-logit")
     return grid(
-        f"authors' QIPF less, {facts['mnist']['images']:,} images",
+        f"authors' QIPF minus, {facts['mnist']['images']:,} images",
         {key: short(key) for key in shown},
         DATASETS,
         lambda key, name: number(facts[name]["image standard error"][key], 4),
@@ -130,7 +130,7 @@ def images(results: Results) -> str:
 
 @value("image-error")
 def largest_image_error(results: Results) -> str:
-    """The largest standard error of `images`, scaled to the 10,000 images of the study."""
+    """Return the largest standard error, scaled to the images of the study."""
     facts = facts_of(results)
     worst = max(max(facts[d]["image standard error"].values()) for d in DATASETS)
     return f"{worst * (facts['mnist']['images'] / 10_000) ** 0.5:.4f}"
@@ -138,17 +138,17 @@ def largest_image_error(results: Results) -> str:
 
 @table("histograms")
 def histograms(results: Results) -> str:
-    """Fig. 4 a: overlap of the histograms of right and wrong predictions on MNIST rotated by 270 degrees."""
+    """Return the overlap of histograms of correct and wrong predictions (Fig. 4 a)."""
     rows = []
     for key in HISTOGRAMS:
         found = facts_of(results)["mnist"]["overlap"][key]
         rows.append([short(key), number(found["overlap"], 2), f"{found['distance']:+.2f}", number(found["roc_auc"])])
-    return markdown(["MNIST, rotation by 270 degrees", "overlap", "modes apart (std)", "ROC-AUC"], rows)
+    return markdown(["MNIST, rotation by 270 degrees", "overlap", "distance of modes (std)", "ROC-AUC"], rows)
 
 
 @table("modes")
 def modes(results: Results) -> str:
-    """The medians of the modes of orders 2, 4, 6 and 8, over clean test images and in the regression example."""
+    """Return the medians of the modes."""
     facts = facts_of(results)
     values = {
         f"{title} LeNet, {name}": facts[dataset]["modes"][key]
@@ -164,7 +164,7 @@ def modes(results: Results) -> str:
 
 @table("bands")
 def bands(results: Results) -> str:
-    """The regression example: width of the bands outside the seen regions, and its correlation with errors."""
+    """Return widths and correlations of the bands in the regression example."""
     keys = {"outside / seen": "outer regions / seen"}
     keys["rank correlation with the error, seen"] = "rank correlation with the error, seen"
     found = results.json(SMALL, "bands")
@@ -174,7 +174,7 @@ def bands(results: Results) -> str:
 
 @value("authors")
 def one(results: Results, dataset: str, score: str) -> str:
-    """The mean ROC-AUC of one score on one of the authors' networks."""
+    """Return the mean ROC-AUC of a score."""
     return number(mean(results, dataset, score))
 
 

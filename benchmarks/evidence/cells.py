@@ -1,4 +1,4 @@
-"""The paper's tables and curves beside ours: cell by cell, at every intensity, and at equal error rates."""
+"""The paper's tables and curves with ours, by cell, by intensity and at matched error rates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT = {
     "mc-dropout": "MC drop", "mc-dropout-ll": "MC drop LL", "svi": "SVI", "svi-ll": "SVI-LL", "ensemble": "ensemble",
     "qipf": "QIPF exact", "qipf-published": "QIPF program",
 }  # fmt: skip
-"""Short names of the paper's methods; QIPF has two forms."""
+"""Short names of the paper's methods, with the two forms of QIPF."""
 CURVES = (
     (("mnist", "lenet"), "rotation", "Fig. 4 d-g"),
     (("kmnist", "lenet"), "rotation", "appendix G.1"),
@@ -26,15 +26,15 @@ CURVES = (
     (("kmnist", "lenet"), "zoom", "appendix G.1"),
     (("cifar10", "resnet18"), "rotation", "appendix G.2"),
 )
-"""The curves over intensities that the paper shows."""
+"""The paper's curves over intensities."""
 CURVE_METRICS = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC", "ece_paper": "ECE min-max", "point_biserial": "point-bis."}
 AT_CHANCE = 0.06
-"""A ROC-AUC within this distance of 0.5 is considered chance; average precision is then about the error rate."""
+"""The maximum distance from 0.5 of a ROC-AUC at chance, for which average precision is about the error rate."""
 
 
 @table("cells-{metric}", metric=paper.METRICS)
 def by_shift(results: Results, metric: str) -> str:
-    """Every cell of one of the paper's tables: our mean over intensities and networks, with the paper's in brackets."""
+    """Return our mean and, in brackets, the paper's number for every cell of a table."""
     theirs, ours = paper.values(metric), results.means(metric)
     rows = []
     for pair, name in NETS.items():
@@ -50,12 +50,12 @@ def by_shift(results: Results, metric: str) -> str:
 
 @value("agreement")
 def agreement(results: Results, metric: str) -> str:
-    """Return the number of cells in which the paper's number lies within our spread."""
+    """Return the number of cells with the paper's number within our range."""
     return "{} of {}".format(*within(results, metric))
 
 
 def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
-    """Count the cells in which the paper's number lies within the spread of ours over networks and intensities."""
+    """Count the cells with the paper's number within our range over networks and intensities."""
     rows = results.under_shift(metric)
     spread = rows.groupby(["column", "shift", "dataset", "net"])["value"].agg(["min", "max"])
     values = {(method, *case): value.mean for (case, method), value in paper.values(metric).items()}
@@ -65,7 +65,7 @@ def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
 
 
 def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ours: str) -> tuple[int, int]:
-    """Return the number of intensities at which one form of QIPF is the best of the methods, and of all intensities."""
+    """Count the intensities at which one form of QIPF is best, and all intensities."""
     levels = _levels(results, pair, shift, metric)
     if ours not in levels or not set(RIVALS) <= set(levels):
         return 0, 0
@@ -76,7 +76,7 @@ def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ou
 
 @table("curves")
 def curves(results: Results) -> str:
-    """The curves of Fig. 4 and appendix G: at how many intensities QIPF is best."""
+    """Return the number of intensities at which QIPF is best."""
     rows = []
     for pair, shift, figure in CURVES:
         cells = []
@@ -84,12 +84,12 @@ def curves(results: Results) -> str:
             found = [best_at(results, pair, shift, metric, ours) for ours in ("qipf", "qipf-published")]
             cells.append(f"{found[0][0]} / {found[1][0]} of {found[0][1]}" if found[0][1] else NOTHING)
         rows.append([figure, f"{NETS[pair]} {shift}", *cells])
-    return markdown(["figure", "exact / program is best at", *CURVE_METRICS.values()], rows)
+    return markdown(["figure", "exact / program best at", *CURVE_METRICS.values()], rows)
 
 
 @table("turned")
 def turned(results: Results) -> str:
-    """Fig. 4 b and c: MNIST rotated by 270 degrees."""
+    """Return the metrics on rotated MNIST (Fig. 4 b and c)."""
 
     def cell(method: str, metric: str) -> str:
         levels = _levels(results, ("mnist", "lenet"), "rotation", metric)
@@ -100,7 +100,7 @@ def turned(results: Results) -> str:
 
 @table("error-rates")
 def error_rates(results: Results) -> str:
-    """Error rates revealed by the paper's numbers, our mean error rates, and ours at the best matching intensity."""
+    """Return the paper's error rates, our means and the best matches."""
     rows = []
     for name, revealed, rates, gaps in matched_cells(results):
         found = (revealed, float(rates.mean()), float(rates[(rates - revealed).abs().idxmin()]))
@@ -111,7 +111,7 @@ def error_rates(results: Results) -> str:
 
 @value("matched")
 def matched_summary(results: Results, rival: str) -> str:
-    """The mean lead of the authors' QIPF over a rival at matched error rates, the cells won, and the paper's lead."""
+    """Return the mean lead of QIPF over a rival at matched error rates."""
     ours, theirs = zip(*(gaps[rival] for *_, gaps in matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     return f"{np.mean(ours):+.3f} (ahead in {ahead} of {len(ours)} cells; the paper {np.mean(theirs):+.3f})"
@@ -119,7 +119,7 @@ def matched_summary(results: Results, rival: str) -> str:
 
 @cache
 def matched_cells(results: Results) -> list[tuple[str, float, pd.Series, dict[str, tuple[float, float]]]]:
-    """Return the cells with a revealed error rate: this rate, our rates by severity, and both leads over rivals."""
+    """Return the cells with a revealed error rate, our rates by severity, and the leads over rivals."""
     found, printed = [], paper.values("roc_auc")
     for pair, name in NETS.items():
         for shift in SHIFTS:
@@ -140,7 +140,7 @@ def matched_cells(results: Results) -> list[tuple[str, float, pd.Series, dict[st
 
 
 def revealed_rate(case: Case) -> float | None:
-    """Return the error rate in a cell of the paper: the average precision of a method whose ROC-AUC is at chance."""
+    """Return the paper's error rate, the average precision of a method at chance."""
     areas, precisions = paper.values("roc_auc"), paper.values("pr_auc")
     near = [
         (abs(areas[case, method].mean - 0.5), precisions[case, method].mean)
@@ -152,14 +152,14 @@ def revealed_rate(case: Case) -> float | None:
 
 @cache
 def _levels(results: Results, pair: tuple[str, str], shift: str, metric: str) -> pd.DataFrame:
-    """Return the mean over networks, with one row per intensity and one column per score."""
+    """Return means over networks, with one row per intensity and one column per score."""
     own = results.rows_of(metric, pair, shift)
     return own.pivot_table(index="severity", columns="column", values="value", aggfunc="mean")
 
 
 @value("above-one")
 def above_one(results: Results) -> str:
-    """Return the number of values above 1 in the paper's calibration table, and their methods."""
+    """Return the number of calibration values above 1, and their methods."""
     values = [key for metric in ("ece_paper", "brier_paper") for key in paper.values(metric).items()]
     found = [method for (_, method), value in values if value.mean > 1]
     return f"{len(found)}, all of {' and '.join(SHORT[method] for method in dict.fromkeys(found))}"
@@ -167,5 +167,5 @@ def above_one(results: Results) -> str:
 
 @value("paper-cell")
 def paper_cell(results: Results, metric: str, shift: str, dataset: str, net: str, method: str) -> str:
-    """One number in the paper's tables."""
+    """Return a number in the paper's tables."""
     return number(paper.values(metric)[Case(shift, dataset, net), method].mean, 2)

@@ -1,4 +1,4 @@
-"""The paper's claims about detection, calibration and correlation, and its design choices, beside our numbers."""
+"""The paper's claims about detection, calibration and correlation, and its design choices, with our numbers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from qipf.study.tables.claims import RIVALS, TOPICS, Claim, paper_best, paper_ga
 from qipf.study.tables.paired import Difference, Verdict
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
-"""The two methods that can represent the paper's QIPF, with their settings."""
+"""The two forms of the paper's QIPF, with their settings."""
 
 ALSO = (
     "svi (entropy)", "svi-ll (entropy)", "ensemble (entropy)", "mc-dropout (entropy)", "softmax-response", "entropy",
     "max-logit", "energy", "knn", "default",
 )  # fmt: skip
-"""Rivals that the paper omits or scores in another way."""
+"""Rivals that the paper omits or scores differently."""
 
 PARTS = ("reliability", "resolution", "uncertainty")
-"""The parts of a Brier score: reliability minus resolution plus uncertainty."""
+"""The parts of a Brier score, which is reliability minus resolution plus uncertainty."""
 
 MARKS: dict[Verdict, str] = {"yes": "✓", "no": "✗", "undecided": "?", "not measured": NOTHING}
 AHEAD: dict[Verdict, str] = {"yes": "↑", "no": "↓", "undecided": "?", "not measured": NOTHING}
@@ -36,7 +36,7 @@ LEVEL = 0.05
 
 @table("against-{metric}", metric=TOPICS)
 def against(results: Results, metric: str) -> str:
-    """QIPF minus every other method over all cases that have both; positive values favour QIPF."""
+    """Return QIPF minus every other method."""
     rows = []
     for other in (*RIVALS, *ALSO):
         paper_says = paper_gap(metric, other)
@@ -50,19 +50,19 @@ def against(results: Results, metric: str) -> str:
 @table("second-roc_auc", metric="roc_auc", second="ensemble")
 @table("second-ece_paper", metric="ece_paper", second="svi")
 def follows(results: Results, metric: str, second: str) -> str:
-    """The method that the paper ranks second to QIPF, minus the other rivals."""
+    """Return the method ranked second minus the other rivals."""
     rows = []
     for other in RIVALS:
         if other == second:
             continue
-        gap = (paper_gap(metric, other) or 0.0) - (paper_gap(metric, second) or 0.0)  # QIPF drops out
+        gap = (paper_gap(metric, other) or 0.0) - (paper_gap(metric, second) or 0.0)  # the value of QIPF cancels
         rows.append([short(other), f"{gap:+.3f}", _cell(results, metric, second, other, MARKS)])
     return markdown([f"{short(second)} better than", "the paper", "here"], rows)
 
 
 @cache
 def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, int]:
-    """Apply Holm's correction to QIPF against five rivals; return what survives, and the number of decided and all."""
+    """Return the verdicts that Holm's correction keeps, and the numbers of decided and of all."""
     found = {
         (metric, ours, other): gap
         for metric in TOPICS
@@ -82,13 +82,13 @@ def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, i
 
 @value("chance")
 def chance(results: Results, what: str) -> str:
-    """Return the number of verdicts: all, decided, left after Holm's correction, or expected by chance."""
+    """Return the number of comparisons: all, decided, kept by Holm's correction, or expected by chance."""
     kept, decided, count = surviving(results)
     return str({"given": count, "decided": decided, "left": len(kept), "expected": round(LEVEL * count)}[what])
 
 
 def _cell(results: Results, metric: str, ours: str, other: str, marks: dict[Verdict, str]) -> str:
-    """Return a difference with interval and verdict: ≈ if negligible, ° if Holm's correction rejects the verdict."""
+    """Return a difference with interval and mark: ≈ if negligible, ° if Holm's correction rejects the verdict."""
     gap = results.difference(metric, ours, other)
     if gap is None:
         return NOTHING
@@ -100,7 +100,7 @@ def _cell(results: Results, metric: str, ours: str, other: str, marks: dict[Verd
 
 @table("brier-parts")
 def brier_parts(results: Results) -> str:
-    """The proper Brier score and its parts, mean over pairs and shifts."""
+    """Return the proper Brier score and its parts."""
     parts = {"brier_proper": "Brier, proper", **{f"brier_proper_{name}": name for name in PARTS}}
     rows = [
         [short(column), *(number(results.mean(metric, column)) for metric in parts)]
@@ -112,7 +112,7 @@ def brier_parts(results: Results) -> str:
 
 @table("means-{metric}", metric=("roc_auc", "ece_paper"))
 def means(results: Results, metric: str) -> str:
-    """Means over shifts and intensities for each pair, with the paper's numbers in brackets."""
+    """Return means by pair, with the paper's in brackets."""
     theirs = paper.values(metric)
     names = {**{method: method for method in RIVALS}, **dict.fromkeys(OURS, "qipf")}
     extra = [c for c in ALSO if np.isfinite(results.mean(metric, c))]
@@ -130,56 +130,56 @@ def means(results: Results, metric: str) -> str:
 
 @cache
 def paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
-    """Return the paper's claims in one metric, judged for one form of QIPF against the paper's methods."""
+    """Return the claims in one metric, judged for one form of QIPF."""
     rows = results.under_shift(metric)
     return claims(rows[rows["column"].isin([*RIVALS, ours])], metrics=[metric], ours=ours)
 
 
 def paper_share(metric: str) -> str:
-    """Return the fraction of the paper's cases in which QIPF is the best method in the paper's own numbers."""
+    """Return the fraction of cases in which QIPF is best in the paper."""
     best = paper_best(metric)
     return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"
 
 
 CHOICES: dict[str, tuple[tuple[str, str], ...]] = {
-    "exact less authors' operator, factor 80": (("qipf-80", "qipf-published"),),
-    "factor 160 less factor 80, exact": (("qipf-160", "qipf-80"),),
-    "cross-validated less factor 80, exact": (("qipf", "qipf-80"),),
-    "10 modes less 4, authors' program": (
+    "exact minus authors' operator, factor 80": (("qipf-80", "qipf-published"),),
+    "factor 160 minus factor 80, exact": (("qipf-160", "qipf-80"),),
+    "cross-validated minus factor 80, exact": (("qipf", "qipf-80"),),
+    "10 modes minus 4, authors' program": (
         ("qipf-published-10-modes", "qipf-published"), ("qipf-published", "qipf-published-4-modes"),
     ),
-    "pooled less every weight, exact": (("qipf", "qipf-all-weights"),),
-    "minimum: neighbourhood less batch": (("qipf-80", "qipf-batch"),),
-    "modes less V_0, exact, factor 80": (("qipf-80", "qipf-v0"),),
-    "modes, cross-validated, less V_0": (("qipf", "qipf-v0"),),
-    "authors' program less max logit": (("qipf-published", "max-logit"),),
-    "exact, cross-validated, less max logit": (("qipf", "max-logit"),),
+    "pooled minus every weight, exact": (("qipf", "qipf-all-weights"),),
+    "minimum: neighbourhood minus batch": (("qipf-80", "qipf-batch"),),
+    "modes minus V_0, exact, factor 80": (("qipf-80", "qipf-v0"),),
+    "modes, cross-validated, minus V_0": (("qipf", "qipf-v0"),),
+    "authors' program minus max logit": (("qipf-published", "max-logit"),),
+    "exact, cross-validated, minus max logit": (("qipf", "max-logit"),),
 }  # fmt: skip
-"""The paper's design choices, each with pairs of columns to compare; the first pair that was measured is used."""
+"""The paper's design choices, each with pairs of columns to compare; the first measured pair is used."""
 VARIANTS = [name for name, entry in REGISTRY.items() if entry.kind == "qipf"]
 
 
 @table("choices")
 @table("choices-pr_auc", metric="pr_auc")
 def choices(results: Results, metric: str = "roc_auc") -> str:
-    """Every design choice on every pair: the difference and its mark."""
+    """Return the differences for every design choice and pair."""
 
     def cell(choice: str, pair: tuple[str, str]) -> str:
         gap = chosen(results, choice, pair, metric)
         return f"{gap.value:+.3f} {'≈' if gap.negligible else AHEAD[gap.verdict]}" if gap else NOTHING
 
-    return grid("first less second", dict(zip(CHOICES, CHOICES, strict=True)), NETS, cell)
+    return grid("first minus second", dict(zip(CHOICES, CHOICES, strict=True)), NETS, cell)
 
 
 def chosen(results: Results, choice: str, pair: tuple[str, str], metric: str) -> Difference | None:
-    """Return the difference between the first two columns of a choice that were measured."""
+    """Return the difference for a choice, or None if not measured."""
     found = (results.difference(metric, first, second, pair) for first, second in CHOICES[choice])
     return next((gap for gap in found if gap is not None), None)
 
 
 @table("levels")
 def levels(results: Results) -> str:
-    """ROC-AUC by setting and pair; the plans state the number of modes of the authors' program."""
+    """Return the ROC-AUC by setting and pair."""
     orders = [
         method["params"].get("orders", (2, 4, 6, 8))
         for pair in PAIRS

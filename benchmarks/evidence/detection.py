@@ -1,4 +1,4 @@
-"""Error detection in the study of the paper: every score by pair and shift, differences, and facts about the runs."""
+"""Error detection in the study of the paper, and facts about its runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble":
 
 @table("everything")
 def everything(results: Results) -> str:
-    """ROC-AUC / average precision of every score measured on all pairs, by pair and on average; the best is bold."""
+    """Return ROC-AUC / average precision of every score; the best are bold."""
     columns = [column for column in COLUMNS if np.isfinite(results.mean("roc_auc", column))]
     places = [*PAIRS, None]
     values = np.array([[[results.mean(m, c, pair) for m in METRICS] for pair in places] for c in columns])
@@ -57,14 +57,14 @@ def everything(results: Results) -> str:
 
 @table("authors-lenet")
 def authors_lenet(results: Results) -> str:
-    """ROC-AUC of the authors' own network under shift."""
+    """Return the ROC-AUC on the authors' network."""
     rows = pd.read_csv(results.folder / "paper" / "authors-lenet.csv")
     return markdown(["score", *rows.columns[1:]], [[row[0], *map(number, row[1:])] for row in rows.to_numpy().tolist()])
 
 
 @table("clean")
 def clean(results: Results) -> str:
-    """Accuracy and ROC-AUC on the unshifted test set."""
+    """Return accuracy and ROC-AUC on clean test images."""
     rows = results.rows[(results.rows["errors"] == "base") & (results.rows["shift"] == "clean")]
     values = rows.groupby(["column", "metric", "dataset", "net"])["value"].mean()
     lines = [["accuracy, mean of the networks", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
@@ -75,13 +75,13 @@ def clean(results: Results) -> str:
 
 
 def accuracy(results: Results, pair: tuple[str, str]) -> float:
-    """Return the mean accuracy of the base networks on all clean test images."""
+    """Return the mean accuracy of the base networks."""
     return float(accuracies(results, pair).mean())
 
 
 @cache
 def accuracies(results: Results, pair: tuple[str, str]) -> pd.Series:
-    """Return the accuracy of every base network on all clean test images."""
+    """Return the accuracy of every base network."""
     rows = results.all_rows
     asked = {
         "dataset": pair[0], "net": pair[1], "shift": "clean", "metric": "accuracy", "method": "entropy",
@@ -92,7 +92,7 @@ def accuracies(results: Results, pair: tuple[str, str]) -> pd.Series:
 
 @table("out-of-distribution")
 def out_of_distribution(results: Results) -> str:
-    """ROC-AUC for detecting images of another dataset, mean over networks."""
+    """Return the ROC-AUC for detecting images of another dataset."""
     rows = results.rows[(results.rows["errors"] == "ood") & (results.rows["metric"] == "roc_auc")]
     values = rows.groupby(["column", "shift"])["value"].mean()
     return grid(
@@ -105,13 +105,13 @@ def out_of_distribution(results: Results) -> str:
 
 @table("own-errors")
 def own_errors(results: Results) -> str:
-    """Methods of several passes: detection of the base network's errors, and of errors of their own mean prediction."""
+    """Return the ROC-AUC for the base network's errors and for a method's own."""
     rows = results.rows[(results.rows["severity"] > 0) & (results.rows["metric"] == "roc_auc")]
     own = rows[rows["errors"] == "own"]
     both = rows[rows["column"].isin(own["column"].unique())]
     values = both.groupby(["column", "errors", "dataset", "net"])["value"].mean()
     return grid(
-        "base network's errors / own",
+        "errors of the base network / own errors",
         {column: short(column) for column in COLUMNS if column in set(own["column"])},
         pair_heads(results),
         lambda column, pair: slashed(values.get((column, errors, *pair), np.nan) for errors in ("base", "own")),
@@ -120,7 +120,7 @@ def own_errors(results: Results) -> str:
 
 @table("own-accuracy")
 def own_accuracy(results: Results) -> str:
-    """Accuracy of the mean prediction of methods of several passes on clean inputs, as a check of their training."""
+    """Return the clean accuracy of the mean prediction."""
     rows = results.rows[(results.rows["shift"] == "clean") & (results.rows["metric"] == "accuracy")]
     lines = [["one network", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
     own = rows[rows["errors"] == "own"].groupby(["column", "dataset", "net"])["value"].mean()
@@ -132,7 +132,7 @@ def own_accuracy(results: Results) -> str:
 
 
 def pair_heads(results: Results) -> dict[tuple[str, str], str]:
-    """Return the headings of the pairs, with a mark on those that were measured on only some of the images."""
+    """Return the titles of the pairs, marked if measured on only some images."""
     part = _parts(results)
     return {pair: name + "‡" * (pair in part) for pair, name in PAIRS.items()}
 
@@ -144,20 +144,20 @@ def _parts(results: Results) -> dict[tuple[str, str], int]:
 
 @value("geometric")
 def geometric(results: Results, column: str) -> str:
-    """ROC-AUC over all shifts except brightness."""
+    """Return the ROC-AUC over all shifts except brightness."""
     return number(float(np.mean([results.mean("roc_auc", column, shift=s) for s in SHIFTS if s != "brightness"])))
 
 
 @value("gap")
 def gap(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -> str:
-    """A difference with its interval."""
+    """Return a difference with its interval."""
     places = {" ".join(known): known for known in PAIRS} | {"": None}
     return signed(results.difference(metric, ours, theirs, places[pair]))
 
 
 @table("runs")
 def runs(results: Results) -> str:
-    """For each pair: accuracy here and in the paper, networks, images, and settings of methods of several passes."""
+    """Return accuracies, sizes and settings by pair."""
     columns = []
     for pair in PAIRS:
         plan = results.plan(pair)
@@ -176,7 +176,7 @@ def runs(results: Results) -> str:
                 *(f"{count:,}" if count else NOTHING for count in counts),
             ]
         )
-    heads = ["accuracy", "accuracy in the paper", "networks", "images", "images of many-pass methods"]
+    heads = ["accuracy", "accuracy in the paper", "networks", "images", "images, methods of several passes"]
     heads += [f"{SHORT[method]}, {key}" for method, key in MANY.items()]
     return markdown(["", *PAIRS.values()], [[head, *cells] for head, *cells in zip(heads, *columns, strict=True)])
 
@@ -190,8 +190,8 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 @table("looks")
 def looks(results: Results) -> str:
-    """Every published value of the lead of the old default over the ensemble, in order, with its present value."""
+    """Return the published leads of the old default over the ensemble."""
     rows = [[look["look"], look["interval"], look["published"]] for look in results.json("paper/looks.json")]
     gap = results.difference("roc_auc", "default", "ensemble (entropy)")
-    rows.append(["the same numbers, today's interval", "networks, intensities, shifts; images", signed(gap)])
-    return markdown(["look", "the interval resamples", "old default less ensemble, ROC-AUC"], rows)
+    rows.append(["the same numbers, current interval", "networks, intensities, shifts, images", signed(gap)])
+    return markdown(["look", "the interval resamples", "old default minus ensemble, ROC-AUC"], rows)

@@ -1,4 +1,4 @@
-"""Figures of the evidence pages and of README.md, for light and dark pages."""
+"""Figures of README.md and docs/reproduction-tables.md, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHART = {
     "logistic head on the same data": ("logistic head, same images", 1, 1, "1"),
     "MC dropout, entropy": ("MC dropout, better statistic", 20, 3, "o"),
 }
-"""Scores of the probe study, each with its name in the chart, forward passes per prediction, colour and marker."""
+"""Scores of the probe study, each with its title, forward passes per prediction, colour and marker."""
 TWIN_CHART = {
     "probe": ("qipf.default (probe)", 1, 0, "D"),
     "ensemble of 10": ("ensemble of 10, best statistic", 10, 1, "o"),
@@ -34,13 +34,13 @@ TWIN_CHART = {
     "twin x2": ("twin, two views", 2, 5, "s"),
     "5 second networks": ("5 networks, perturbed images", 6, 1, "s"),
 }
-"""The same for rows of the twin study; the cost that `qipf.wrap` adds to a forward pass is included."""
+"""The same for rows of the twin study; the chart includes the time that `qipf.wrap` adds."""
 HERO = ("mnist", "resnet18")
 """The pairs in the figure of accepted and flagged predictions."""
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """Draw the figures in docs/reproduction-tables.md and README.md, and return the files."""
+    """Write the figures to a folder and return the files."""
     files = []
     for name, draw in {"severity": severity, "cost": chart, "hero": hero}.items():
         plate = Plate(name, partial(draw, results), {}, "")
@@ -51,7 +51,7 @@ def write(results: Results, folder: Path) -> list[Path]:
 
 
 def severity(results: Results, palette: Palette) -> Any:
-    """Draw ROC-AUC by severity: one row per pair, one column per shift, one line per score (dashed for the paper's)."""
+    """Draw the ROC-AUC by severity."""
     figure = new_figure(9.0, 6.5)
     axes = figure.subplots(len(PAIRS), len(SHIFTS), sharex=True, sharey="row")
     for line, (pair, name) in zip(axes, PAIRS.items(), strict=True):
@@ -71,7 +71,7 @@ def severity(results: Results, palette: Palette) -> Any:
 
 
 def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> Any:
-    """Return the mean ROC-AUC over networks by severity, mildest first."""
+    """Return the mean ROC-AUC by severity, mildest first."""
     own = results.rows_of("roc_auc", pair, shift, column)
     places = zip(own["intensity"], own["severity"], strict=True)
     levels = [severity_of(shift, intensity, severity) for intensity, severity in places]
@@ -79,7 +79,7 @@ def severity_means(results: Results, column: str, pair: tuple[str, str], shift: 
 
 
 def chart(results: Results, palette: Palette) -> Any:
-    """Draw error detection against forward passes for every pair, from the probe study and the twin study."""
+    """Draw error detection against forward passes."""
     probe, twins = Study(results.folder / "probe"), Twins(results.folder / "twin")
     figure = new_figure(9.0, 3.6)
     axes = figure.subplots(1, len(probe.pairs), sharey=True)
@@ -112,7 +112,7 @@ def _point(axis: Any, passes: float, value: float, words: str, colour: str, mark
 
 
 def hero(results: Results, palette: Palette) -> Any:
-    """Draw the error rates of all, accepted and flagged predictions by shift, for a promised error rate of 1%."""
+    """Draw error rates of predictions by shift."""
     records = read(results.folder)
     figure = new_figure(9.0, 3.2)
     axes = figure.subplots(1, len(HERO), sharey=True)
@@ -128,7 +128,7 @@ def hero(results: Results, palette: Palette) -> Any:
             axis.annotate(f"{row[0]:.1f}", (at + 0.27, row[0]), ha="center", va="bottom", fontsize=7, color=palette.ink)
         shares = [f"{family}\n{row[3]:.0f} %" for family, row in zip(families, rates, strict=True)]
         axis.set_xticks(x, shares)
-        axis.set_xlabel("shift, and the share that is accepted")
+        axis.set_xlabel("shift and accepted share")
         axis.set_title(PROBE_PAIRS[name])
     axes[0].set_ylabel("wrong predictions, %")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -1,4 +1,4 @@
-"""Judge the paper's descriptions of its illustrations by the tables in the gallery's captions (docs/images/*.md)."""
+"""Verdicts on the paper's descriptions of its illustrations, from the tables in docs/images/*.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
 
 class Spread(NamedTuple):
-    """A median and its range over seeds; without a range in the caption, both ends equal the median."""
+    """A median with its range over seeds, if given."""
 
     value: float
     low: float
@@ -32,12 +32,12 @@ class Spread(NamedTuple):
 
 @table("illustrations")
 def judged(results: Results) -> str:
-    """Every claim with the numbers that decide it; for a verdict, the whole range over seeds must lie on one side."""
+    """Return the claims with their numbers."""
     return markdown(["the paper says", "here", ""], [list(row) for row in rows()])
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """Yield every claim about an illustration: the claim, the numbers, and the mark of its verdict."""
+    """Yield every claim with its numbers and mark."""
     curve, moons, strengths = (caption_table(name) for name in ("regression", "moons", "regularisation"))
     others = {name: row["AUC"].value for name, row in curve.items() if not name.startswith("QIPF")}
     best = max(others, key=lambda name: others[name])
@@ -52,14 +52,14 @@ def rows() -> Iterator[tuple[str, str, str]]:
             claim = f"Fig. 3 a-d: {name} {'misses' if fails else 'shows'} the gap in the middle"
             yield _above_one(claim, row, "gap / seen", opposite=fails)
     for name in ("QIPF, paper's factor", "QIPF, cross-validated"):
-        yield _above_one(f"Fig. 3 h: {name}, is sure only near the data", moons[name], "unseen / seen")
-        yield _above_one(f"Fig. 3 h: {name}, is unsure at the decision boundary", moons[name], "boundary / seen")
+        yield _above_one(f"Fig. 3 h: {name}, is certain only near the data", moons[name], "unseen / seen")
+        yield _above_one(f"Fig. 3 h: {name}, is uncertain at the decision boundary", moons[name], "boundary / seen")
     area = moons["MC dropout (std)"]["AUC"]
     holds = verdict(0.5 - area.high, 0.5 - area.low)
-    yield _row("Fig. 3 e: MC dropout grows surer away from the data", f"AUC {area}", holds)
+    yield _row("Fig. 3 e: MC dropout grows more certain away from the data", f"AUC {area}", holds)
     for name in ("SGD iterates", "SWAG"):
         row = moons[f"{name} (std)"]
-        yield _above_one(f"Fig. 3 f, g: {name} grows less sure away from the data", row, "unseen / seen")
+        yield _above_one(f"Fig. 3 f, g: {name} grows less certain away from the data", row, "unseen / seen")
         yield _above_one(f"Fig. 3 f, g: {name} misses the decision boundary", row, "boundary / seen", opposite=True)
     for place, claim, sign in (("unseen", "falls outside", -1), ("seen", "rises inside", 1)):
         medians = [row[place].value for row in strengths.values()]
@@ -76,13 +76,13 @@ def _row(claim: str, here: str, holds: Verdict) -> tuple[str, str, str]:
 
 
 def _above_one(claim: str, row: dict[str, Spread], key: str, *, opposite: bool = False) -> tuple[str, str, str]:
-    """Judge the claim that a ratio is above one or, with `opposite`, below one."""
+    """Judge the claim that a ratio is above 1 or, with `opposite`, below 1."""
     low, high = row[key].low - 1, row[key].high - 1
     return _row(claim, f"{key} {row[key]}", verdict(-high, -low) if opposite else verdict(low, high))
 
 
 def caption_table(name: str) -> dict[str, dict[str, Spread]]:
-    """Return the table in a caption, keyed by row and column."""
+    """Return the table of a caption."""
     lines = [
         [cell.strip() for cell in line.strip("| \n").split("|")]
         for line in (IMAGES / f"{name}.md").read_text().splitlines()

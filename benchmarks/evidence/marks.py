@@ -1,11 +1,11 @@
-"""Marks in Markdown files around computed content, and the functions that compute it.
+"""Marks around computed content in Markdown files, and the functions that compute it.
 
-    <!-- table: NAME -->            a table (or another block), on lines of its own
+    <!-- table: NAME -->            a table or another block, on separate lines
     <!-- end -->
 
     ... has <!-- value: NAME; ARGUMENT; ARGUMENT -->.772<!-- end --> on average
 
-A comment that begins a line would turn the whole line into raw HTML, so a value must not begin its line.
+A value must not begin a line: the comment would turn the whole line into raw HTML.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 Render = Callable[[str, str], str]
 Made = TypeVar("Made", bound=Callable[..., str])
 TABLES: dict[str, Callable[..., str]] = {}
-"""Functions that compute a table from the results, keyed by name."""
+"""Functions of the results that compute a table, keyed by name."""
 VALUES: dict[str, Callable[..., str]] = {}
-"""Functions that compute a value from the results and the arguments of its mark, keyed by name."""
+"""Functions of the results and the mark's arguments that compute a value, keyed by name."""
 
 
 def table(name: str, /, **settings: Any) -> Callable[[Made], Made]:
-    """Register a function that computes a table; a setting in braces in the name yields one table per value."""
+    """Register a function for a table, or for one table per value of a setting in braces."""
 
     def register(make: Made) -> Made:
         listed = [key for key in settings if f"{{{key}}}" in name]
@@ -51,7 +51,7 @@ def value(name: str) -> Callable[[Made], Made]:
 
 
 class Mark(NamedTuple):
-    """A mark: its kind ("table" or "value"), its name and its content."""
+    """A mark, whose kind is "table" or "value"."""
 
     kind: str
     name: str
@@ -77,7 +77,7 @@ def marks(text: str) -> list[Mark]:
 
 
 def written(text: str, render: Render) -> str:
-    """Return the page with the content of every mark replaced by `render(kind, name)`."""
+    """Return the page with the content of every mark rendered."""
     marks(text)
 
     def replace(match: re.Match[str]) -> str:
@@ -89,7 +89,7 @@ def written(text: str, render: Render) -> str:
 
 
 def stale(text: str, render: Render) -> list[str]:
-    """Return the names of the marks whose content differs from the results."""
+    """Return the marks whose content differs from the results."""
     return [
         f"{mark.kind}: {mark.name}"
         for mark in marks(text)

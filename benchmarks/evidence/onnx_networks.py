@@ -1,4 +1,4 @@
-"""The tables in docs/results/onnx-networks.md, computed from results/real/onnx-*.json."""
+"""Tables of docs/results/onnx-networks.md, from results/real/onnx-*.json."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from evidence.results import NOTHING, Results, grid, markdown, number
 
 SUITES = {
     "magika-apart": ("Magika, other folders", "onnx-magika-apart.json", (), "cells"),
-    "magika": ("Magika, other files of the same folders", "onnx-magika-closed.json", (), "cells"),
-    "magika-open": ("Magika, the same with all 214 types", "onnx-magika.json", (), "cells"),
+    "magika": ("Magika, same folders", "onnx-magika-closed.json", (), "cells"),
+    "magika-open": ("Magika, all 214 types", "onnx-magika.json", (), "cells"),
     "characters": ("PP-OCRv4, characters", "onnx-ocr.json", ("steps",), "steps"),
     "lines": ("PP-OCRv4, lines", "onnx-ocr.json", ("lines",), "lines"),
 }
 BEHIND, AHEAD = 0.01, 0.02
-"""The thresholds of the protocol."""
+"""The bars of the protocol."""
 
 
 @table("onnx-bars")
 def bars(results: Results) -> str:
-    """Every suite with the default, its best rival, the difference, and the verdicts on the bars."""
+    """Return every suite with the verdicts on the bars."""
     rows = []
     for name, (title, *_) in SUITES.items():
         found = summary(results, name)
@@ -33,7 +33,7 @@ def bars(results: Results) -> str:
             f"{found['cells_behind_any']} of {found['cells']}",
         ])  # fmt: skip
     heads = ["suite", "default", "best rival", "difference", "not behind by more than .01", "ahead by .02", "rank",
-             "cells behind the best of the cell by more than .01"]  # fmt: skip
+             "conditions more than .01 behind the best"]  # fmt: skip
     return markdown(heads, rows)
 
 
@@ -44,7 +44,7 @@ def bars(results: Results) -> str:
     runs={"magika-apart": "other folders", "magika": "same folders", "magika-open": "all 214 types"},
 )
 def means(results: Results, runs: dict[str, str]) -> str:
-    """Mean ROC-AUC over the shifted cells of every score in several runs, sorted by the first run."""
+    """Return the mean ROC-AUC of every score, sorted by the first run."""
     found = {suite: summary(results, suite)["mean"] for suite in runs}
     names = {name: f"**{name}**" if name == "default" else name for name in found[next(iter(runs))]}
     return grid("score", names, runs, lambda name, suite: number(found[suite].get(name, float("nan"))))
@@ -52,7 +52,7 @@ def means(results: Results, runs: dict[str, str]) -> str:
 
 @table("onnx-cells-{suite}", suite=("magika-apart", "magika", "characters", "lines"))
 def by_cell(results: Results, suite: str) -> str:
-    """Every cell with its errors, the default, and the best other score."""
+    """Return every condition with the default and the best other score."""
     _, file, _, key = SUITES[suite]
     rows = []
     for name, cell in results.json(f"real/{file}")[key].items():
@@ -65,18 +65,18 @@ def by_cell(results: Results, suite: str) -> str:
         ours = areas["default"]
         shown = [number(ours, bold=ours >= value), number(value, bold=ours < value), best]
         rows.append([name, f"{cell['wrong']:,} of {count:,}", *shown])
-    return markdown(["cell", "wrong", "default", "best other", "which"], rows)
+    return markdown(["condition", "wrong", "default", "best other", "score"], rows)
 
 
 def summary(results: Results, suite: str) -> dict[str, Any]:
-    """Return the summary over all shifted cells of a suite."""
+    """Return the summary of a suite."""
     _, file, keys, _ = SUITES[suite]
     return results.json(f"real/{file}", "shifted", *keys)
 
 
 @value("onnx-unknown-first")
 def unknown_first(results: Results, score: str) -> str:
-    """With all 214 types, the mean over the shifted cells of a score that is not fitted."""
+    """Return the mean ROC-AUC of an unfitted score with all types."""
     cells = results.json("real/onnx-magika-closed.json")["cells"]
     found = [cell["open"]["roc_auc"][score] for name, cell in cells.items() if name != "clean"]
     return number(sum(found) / len(found))

@@ -1,4 +1,4 @@
-"""Pages that quote results, and the modules that compute them."""
+"""Pages that quote results, and the modules that compute the quotes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "minutes": lambda seconds: f"{seconds / 60:.0f}",
     "text": str,
 }
-"""Formats of values that are read directly from a JSON file: `<!-- value: count; FILE; KEY; KEY -->`."""
+"""Formats of values read directly from a JSON file: `<!-- value: count; FILE; KEY; KEY -->`."""
 
 
 def _in_file(results: Results, file: str, *keys: str, form: Callable[[Any], str]) -> str:
@@ -62,16 +62,16 @@ for name, form in FORMATS.items():
 
 
 def renderer(results: Results) -> Callable[[str, str], str]:
-    """Return a function that computes the content of a mark from its kind and name, once per mark."""
+    """Return a function that computes the content of a mark from its kind and name."""
 
     @cache
     def render(kind: str, name: str) -> str:
         known, (first, *arguments) = (TABLES if kind == "table" else VALUES), name.split("; ")
         if first not in known:
-            raise ValueError(f"unknown {kind} {first!r}; there are {', '.join(known)}")
+            raise ValueError(f"unknown {kind} {first!r}; known: {', '.join(known)}")
         try:
             return known[first](results, *arguments)
         except Missing as missing:
-            return f"*Not measured yet: there is no {missing}.*"
+            return f"*Not measured yet: {missing} does not exist.*"
 
     return render

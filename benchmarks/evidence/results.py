@@ -1,4 +1,4 @@
-"""The published numbers: the long tables, times and accuracies of every folder in results/paper."""
+"""The published numbers, read from results/, and functions that format them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ COLUMNS = [
     for statistic in ("entropy", "std", "score")
     if statistic in entry.statistics and entry.name in (entry.kind, "qipf-published")
 ]
-"""The scores listed in tables of all scores, in order: every method, without variants of its settings."""
+"""The scores in tables of all scores, in order: every method, without variants of its settings."""
 NOTHING = "–"
 STUDY_IMAGES = 10_000
 
 
 class Missing(LookupError):
-    """A file of the results does not exist, or does not contain the requested number."""
+    """A file of the results, or a number in it, does not exist."""
 
 
 class Results:
-    """The contents of the repository's `results`, or of another folder with the same layout."""
+    """The contents of a folder with the layout of results/."""
 
     def __init__(self, folder: Path = ROOT / "results") -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Results:
 
     @cached_property
     def folders(self) -> list[Path]:
-        """The folders that contain long tables."""
+        """The folders with long tables."""
         return sorted(path.parent for path in (self.folder / "paper").glob("*/table.parquet"))
 
     @cached_property
@@ -64,9 +64,9 @@ class Results:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """The long table with the column `column` (see `qipf.study.tables.frame.column_of`), comparable rows only.
+        """The comparable rows of the long tables, with the column `column` (see `qipf.study.tables.frame.column_of`).
 
-        If methods of several passes were run on only some of the inputs, all rows refer to these inputs.
+        If methods of several passes were run on only some inputs, all rows refer to these inputs.
         """
         return comparable(long_frame(self.all_rows))
 
@@ -76,28 +76,27 @@ class Results:
         return shifted(self.rows)
 
     def _under_shift(self, metric: str) -> pd.DataFrame:
-        """The rows for shifted inputs and one metric."""
+        """Return the rows for shifted inputs and one metric."""
         return self.shifted[self.shifted["metric"] == metric]
 
     def _paired(self, metric: str) -> Paired:
-        """Differences between columns in one metric."""
+        """Return the differences between columns in one metric."""
         return Paired(self.under_shift(metric), metric)
 
     def _difference(
         self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None
     ) -> Difference | None:
-        """The difference between two columns with its interval, or None if they have no case in common."""
+        """Return the difference between two columns with its interval, or None if they share no case."""
         paired = self.paired(metric)
         cases = [c for c in paired.values if pair in (None, (c.dataset, c.net))]
         error = self.image_error(ours, theirs, pair) if metric == "roc_auc" else 0.0
         return paired.difference(ours, theirs, cases, image_error=error)
 
     def image_error(self, ours: str, theirs: str, pair: tuple[str, str] | None = None) -> float:
-        """The standard error of a mean difference in ROC-AUC due to the choice of images; 0 if unknown.
+        """Return the standard error over images of a mean difference in ROC-AUC; 0 if unknown.
 
-        It was measured on the authors' networks, for differences from their QIPF. Between two forms of QIPF, and the
-        largest logit, which it is a function of, it is that of the forms with exact derivatives. For a pair of scores
-        that was not measured it is the largest of all.
+        It was measured on the authors' networks, for differences from their QIPF. Two forms of QIPF, or QIPF and the
+        largest logit, have that of the exact form. Other unmeasured pairs have the largest of all.
         """
         try:
             facts = [self.json(f"authors/{dataset}.json") for dataset in ("mnist", "kmnist")]
@@ -117,23 +116,23 @@ class Results:
         return one * (facts[0]["images"] / images) ** 0.5
 
     def _means(self, metric: str) -> pd.Series:
-        """Means over intensities, then over networks, by column, dataset, net and shift."""
+        """Return means over intensities, then over networks, by column, dataset, net and shift."""
         rows = self.under_shift(metric)
         by_seed = rows.groupby(["column", "dataset", "net", "shift", "seed"])["value"].mean()
         return by_seed.groupby(["column", "dataset", "net", "shift"]).mean()
 
     def mean(self, metric: str, column: str, pair: tuple[str, str] | None = None, shift: str | None = None) -> float:
-        """The mean over shifts, then over pairs; NaN if any requested pair is missing."""
+        """Return the mean over shifts, then over pairs; NaN if a pair is missing."""
         values = self.means(metric)
         pairs, shifts = [pair] if pair else list(PAIRS), [shift] if shift else SHIFTS
         return float(np.mean([np.mean([values.get((column, *p, s), np.nan) for s in shifts]) for p in pairs]))
 
     def measured_on(self, column: str) -> list[tuple[str, str]]:
-        """The pairs of a dataset and a network on which a score was measured."""
+        """Return the pairs with a score."""
         return [pair for pair in PAIRS if (column, *pair) in self._seeds]
 
     def fewer_networks(self, column: str, pair: tuple[str, str]) -> bool:
-        """Return True if a method was measured on fewer networks than others of the pair."""
+        """Return True if a score has fewer networks than the entropy."""
         seeds = self._seeds
         return bool(seeds.get((column, *pair), 0) < seeds.get(("entropy", *pair), 0))
 
@@ -143,14 +142,14 @@ class Results:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """Run times, with one row per network, method and device ("cuda" or "cpu")."""
+        """Run times by network, method and device."""
         columns = ["dataset", "net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
         files = [path for folder in self.folders for path in sorted(folder.glob("times*.csv"))]
         tables = [pd.read_csv(path)[columns] for path in files]
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
 
     def plan(self, pair: tuple[str, str]) -> dict[str, Any]:
-        """The pair's settings as they were run; empty if they are not published."""
+        """Return the published settings of a pair's run, or an empty dictionary."""
         for folder in self.folders:
             if (folder / "plan.json").is_file():
                 for settings in json.loads((folder / "plan.json").read_text())["pairs"]:
@@ -159,10 +158,10 @@ class Results:
         return {}
 
     def json(self, name: str, *keys: str) -> Any:
-        """Return the content of a JSON file in the folder, or the value under the given keys.
+        """Return the content of a JSON file, or the value under the given keys.
 
         Raises:
-            Missing: there is no such file.
+            Missing: The file does not exist.
         """
         path = self.folder / name
         if not path.is_file():
@@ -173,7 +172,7 @@ class Results:
         return value
 
     def rows_of(self, metric: str, pair: tuple[str, str], shift: str = "", column: str = "") -> pd.DataFrame:
-        """Return the rows for shifted inputs, one metric and one pair; optionally, for only one shift and one score."""
+        """Return the rows for one metric and pair and, optionally, one shift and score."""
         rows = self.under_shift(metric)
         rows = rows[(rows["dataset"] == pair[0]) & (rows["net"] == pair[1])]
         rows = rows[rows["shift"] == shift] if shift else rows
@@ -181,7 +180,7 @@ class Results:
 
 
 def plain_title(column: str) -> str:
-    """The title of a column. In these runs, `default` means class fields; the probe has a study of its own."""
+    """Return the title of a column, with class fields as the default."""
     return "Class fields (the previous default)" if column == "default" else column_title(column)
 
 
@@ -196,22 +195,22 @@ SHORT = {
     "qipf-all-weights": "QIPF, every weight", "qipf-published-4-modes": "program, 4 modes",
     "qipf-published-10-modes": "program, 10 modes",
 }  # fmt: skip
-"""Short names of methods for wide tables; LL stands for last layer."""
+"""Short names of methods; LL stands for last layer."""
 STATISTIC = {
-    "std": ", std", "entropy": ", entropy", "max_logit_one_pass": ", one pass", "std_mean_class": ", std of its class",
+    "std": ", std", "entropy": ", entropy", "max_logit_one_pass": ", one pass", "std_mean_class": ", std of own class",
     "contrast": ", contrast", "mutual_information": ", mutual information", "score": "",
 }  # fmt: skip
 
 
 def short(column: str) -> str:
-    """The short name of a column; the recommended score is bold."""
+    """Return the short name of a column."""
     method, statistic = split_column(column)
     name = f"{SHORT.get(method, method)}{STATISTIC.get(statistic, '')}"
     return f"**{name}**" if info(method).family == "recommended" else name
 
 
 def number(value: float, digits: int = 3, bold: bool = False) -> str:
-    """A number formatted like .772 or 1.204, or a dash for a missing one."""
+    """Return a number formatted like .772, or a dash if it is not finite."""
     if not np.isfinite(value):
         return NOTHING
     text = f"{value:.{digits}f}"
@@ -226,27 +225,27 @@ def listed(parts: Iterable[str]) -> str:
 
 
 def signed(found: Difference | Interval | None) -> str:
-    """A difference and its interval."""
+    """Return a difference with its interval."""
     if found is None:
         return NOTHING
     return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def slashed(values: Iterable[float], best: Iterable[float] = ()) -> str:
-    """Return numbers separated by slashes, in bold if they equal the best."""
+    """Return numbers separated by slashes, the best in bold."""
     values, best = list(values), list(best)
     top = best or [np.nan] * len(values)
     return " / ".join(number(v, bold=bool(round(v, 3) == b)) for v, b in zip(values, top, strict=True))
 
 
 def grid(corner: str, rows: Mapping[Any, str], columns: Mapping[Any, str], cell: Callable[[Any, Any], str]) -> str:
-    """Return a table with one row and one column per key, whose headings are the values."""
+    """Return a Markdown table; the values of `rows` and `columns` are its headings."""
     lines = [[words, *(cell(row, column) for column in columns)] for row, words in rows.items()]
     return markdown([corner, *columns.values()], lines)
 
 
 def markdown(heads: list[str], rows: list[list[str]], below: str = "") -> str:
-    """A Markdown table, optionally followed by a line of text."""
+    """Return a Markdown table, optionally followed by a line of text."""
     lines = [heads, ["---"] * len(heads), *rows]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{text}\n\n{below}" if below else text

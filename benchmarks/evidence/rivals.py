@@ -1,4 +1,4 @@
-"""Methods of several passes: all statistics, calibration and dropout rates; and small experiments."""
+"""Methods of several passes (statistics, calibration, dropout rates), and small experiments."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from qipf.study.tables.claims import RIVALS
 
 METHODS = {
     "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL",
-    "mc-dropout-ll-authors": "MC dropout LL, their layer", "svi": "SVI",
-    "svi-authors": "SVI, their training", "svi-ll": "SVI-LL", "svi-ll-authors": "SVI-LL, their training",
+    "mc-dropout-ll-authors": "MC dropout LL, authors' layer", "svi": "SVI",
+    "svi-authors": "SVI, authors' training", "svi-ll": "SVI-LL", "svi-ll-authors": "SVI-LL, authors' training",
     "swag": "SWAG", "sgd-iterates": "SGD iterates", "ensemble": "ensemble",
 }  # fmt: skip
 STATISTICS = {
@@ -23,7 +23,7 @@ STATISTICS = {
     "mutual_information": "mutual inf.", "max_logit_one_pass": "one pass",
 }  # fmt: skip
 HALVES = (list(NETS)[:2], list(NETS)[2:])
-"""The LeNets and the CIFAR-10 networks, since one table would be too wide."""
+"""The LeNets and the CIFAR-10 networks, which have separate tables."""
 TRIAL = {"seeds": (0, 1, 2), "severities": (2, 5, 8)}
 """The networks and severities of the trial of dropout rates."""
 RATES_FILE = "paper/dropout-rates.json"
@@ -33,12 +33,12 @@ PAPER_RATES = {
     "mc-dropout": {"mnist": 0.1, "kmnist": 0.1, "cifar10-vgg3": 0.2},
     "mc-dropout-ll": dict.fromkeys(RATED, 0.2),
 }
-"""The best rates according to the paper's appendix F.2."""
+"""The best rates according to appendix F.2 of the paper."""
 
 
 @table("rivals-statistics")
 def statistics(results: Results) -> str:
-    """ROC-AUC under shift for every statistic; the best of each method is bold."""
+    """Return the ROC-AUC of every statistic; the best of each method is bold."""
     tables = []
     for pairs in HALVES:
         rows = []
@@ -54,7 +54,7 @@ def statistics(results: Results) -> str:
 
 @table("rivals-calibration")
 def calibration(results: Results) -> str:
-    """Conventional ECE and Brier score under shift, for each method's own predictions."""
+    """Return conventional ECE and Brier score."""
     metrics = {"ece_confidence": "ECE", "brier_confidence": "Brier"}
     values = _confidence(results).groupby(["method", "dataset", "net", "metric"]).mean()
     names = {"entropy": "one network, and QIPF", **METHODS}
@@ -67,14 +67,14 @@ def calibration(results: Results) -> str:
 
 
 def _confidence(results: Results) -> pd.Series:
-    """Return ECE and Brier score of predicted probabilities under shift, mean over intensities."""
+    """Return ECE and Brier score of predicted probabilities under shift."""
     found = results.rows
     found = found[found["metric"].isin(["ece_confidence", "brier_confidence"]) & (found["severity"] > 0)]
     return found.groupby(["method", "dataset", "net", "metric", "shift", "seed"])["value"].mean()
 
 
 def calibrated_best(results: Results, metric: str) -> tuple[int, int]:
-    """Count the pairs and shifts in which a single network is better calibrated than all of the paper's rivals."""
+    """Count the pairs and shifts in which a single network is best calibrated."""
     means = _confidence(results).groupby(["metric", "dataset", "net", "shift", "method"]).mean()
     found = []
     for pair in NETS:
@@ -89,7 +89,7 @@ def calibrated_best(results: Results, metric: str) -> tuple[int, int]:
 
 @value("own-accuracy")
 def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
-    """The accuracy of a method's own predictions on clean images."""
+    """Return the clean accuracy of a method."""
     rows = results.rows
     rows = rows[(rows["method"] == method) & (rows["dataset"] == dataset) & (rows["net"] == net)]
     rows = rows[rows["shift"] == "clean"]
@@ -97,7 +97,7 @@ def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
 
 
 def mean_rates(results: Results, kind: str) -> dict[str, dict[float, float]]:
-    """Return the mean ROC-AUC over networks of MC dropout's standard deviation, by plan and rate."""
+    """Return the mean ROC-AUC of MC dropout by plan and rate."""
     return {
         plan: {float(rate): float(np.mean(own)) for rate, own in values[kind].items()}
         for plan, values in results.json(RATES_FILE, "roc_auc").items()
@@ -106,7 +106,7 @@ def mean_rates(results: Results, kind: str) -> dict[str, dict[float, float]]:
 
 @table("dropout-rates")
 def rates(results: Results) -> str:
-    """ROC-AUC of MC dropout's standard deviation by rate, mean over networks; the paper's rate is bold."""
+    """Return the ROC-AUC of MC dropout by rate; the paper's is bold."""
     tried, rows = results.json(RATES_FILE, "rates"), []
     for kind, words in DROPPING.items():
         for plan, values in mean_rates(results, kind).items():
@@ -132,7 +132,7 @@ def at_best_rate(results: Results, plan: str) -> str:
 
 @table("why-one-number")
 def one_number(results: Results) -> str:
-    """QIPF compared with the largest logit."""
+    """Return QIPF compared with the largest logit."""
     rows = []
     for name, values in results.json("paper/why-one-number.json").items():
         cells = [NOTHING] * 4
@@ -146,7 +146,7 @@ def one_number(results: Results) -> str:
 
 @table("why-reliability")
 def reliability(results: Results) -> str:
-    """The cost of the rising side of the modes in proper calibration."""
+    """Return the effect of the rising modes on calibration."""
     found, keys = results.json("paper/why-one-number.json"), ("reliability", "reliability, stopped")
     rows = [[name, *(number(values.get(key, np.nan)) for key in keys)] for name, values in found.items()]
     return markdown(["MNIST LeNet (lower is better)", *keys], rows)
@@ -154,7 +154,7 @@ def reliability(results: Results) -> str:
 
 @table("why-calibration")
 def scales(results: Results) -> str:
-    """Calibration of one ranking on several scales."""
+    """Return the calibration of one ranking on several scales."""
     metrics = {
         "roc_auc": "ROC-AUC", "ece_paper": "ECE m", "brier_paper": "Brier m", "ece_proper": "ECE i",
         "brier_proper": "Brier i", "spearman": "Spearman", "point_biserial": "pt-bis.",
@@ -166,7 +166,7 @@ def scales(results: Results) -> str:
 
 @table("why-spread")
 def spread(results: Results) -> str:
-    """Ranks of predictions by the standard deviation and the entropy of an ensemble."""
+    """Return ranks by the standard deviation and the entropy of an ensemble."""
     rows = []
     for name, values in results.json("paper/why-spread.json").items():
         if name == "roc_auc":

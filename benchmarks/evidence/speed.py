@@ -1,4 +1,4 @@
-"""Times: the paper's Table 3 beside ours, and the tables in benchmarks/README.md."""
+"""Times for the paper's Table 3 and for benchmarks/README.md."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "ensemble", "qipf", "qipf-publi
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 CPU = "speed/cpu.json"
 PASSES = {
-    "mc-dropout": "a pass of MC dropout, masks hashed in one kernel",
-    "svi": "a pass of SVI, what comes before the random layers computed once in {passes} passes",
-    "svi-ll": "a pass of SVI of the last layer, likewise",
-    "swag": "a pass of SWAG, batch-norm statistics computed again for every draw",
+    "mc-dropout": "a pass of MC dropout, with masks hashed in one kernel",
+    "svi": "a pass of SVI, with the layers before the random ones computed once in {passes} passes",
+    "svi-ll": "a pass of SVI of the last layer, computed likewise",
+    "swag": "a pass of SWAG, with batch-norm statistics computed for every draw",
     "sgd-iterates": "a pass of SGD iterates",
 }
 
 
 @table("table-3")
 def table_3(results: Results) -> str:
-    """Times by network and method, in milliseconds and in forward passes."""
+    """Return times by network and method."""
     rows = []
     for net, words in paper.NETS.items():
         for method in METHODS:
@@ -44,7 +44,7 @@ def table_3(results: Results) -> str:
 
 @table("faster")
 def faster(results: Results) -> str:
-    """Speed of QIPF as a multiple of that of MC dropout; a difference within the noise is undecided."""
+    """Return the speed of QIPF relative to MC dropout."""
     heads = ["QIPF is faster than", "the paper"]
     rows = {
         (net, other): [
@@ -68,7 +68,7 @@ def faster(results: Results) -> str:
 
 @value("forward-noise")
 def forward_noise(results: Results, device: str) -> str:
-    """The largest relative difference between the forward passes that were timed together with the methods."""
+    """Return the largest relative difference between times of a forward pass."""
     forward = results.times[results.times["device"] == device].groupby("net")["forward_ms"]
     return f"{100 * (forward.max() / forward.min() - 1).max():.0f} %"
 
@@ -95,12 +95,12 @@ def _short(value: float) -> str:
 
 @table("speed-passes")
 def passes(results: Results) -> str:
-    """Times of epochs, and of passes over 10,000 images, on a GPU."""
+    """Return the times of epochs and passes on a GPU."""
     nets = results.json("paper/gpu-passes.json", "nets")
     ordinary = "an epoch of ordinary steps (55,000 or 45,000 images; batches of 128, 250, 250)"
     rows = [
         [ordinary, *(_two(net["epoch"]["ordinary"]) for net in nets.values())],
-        ["an epoch of recorded steps", *(_two(net["epoch"]["recorded"]) for net in nets.values())],
+        ["an epoch with CUDA graphs", *(_two(net["epoch"]["recorded"]) for net in nets.values())],
         ["a forward pass of 10,000 images", *(_two(net["forward"]) for net in nets.values())],
     ]
     for method, words in PASSES.items():
@@ -111,7 +111,7 @@ def passes(results: Results) -> str:
 
 @table("speed-cpu")
 def on_a_core(results: Results) -> str:
-    """The cost of fitting in trainings of the network, and the cost that `wrap` adds by batch size, on one CPU core."""
+    """Return the relative costs of fitting and scoring on one CPU core."""
     rows = []
     for net, found in _on_a_core(results).items():
         for scorer, effort in (("WeightQIPF", ""), ("qipf.default", "standard"), ("twin", "thorough")):
@@ -130,21 +130,21 @@ def _on_a_core(results: Results) -> dict[str, dict[str, Any]]:
 
 @value("fitting-cost")
 def fitting_cost(results: Results, effort: str = "standard") -> str:
-    """Return the time of fitting a scorer on one CPU core, in trainings of LeNet, VGG-3 and ResNet-18."""
+    """Return the fitting time on one CPU core, in trainings."""
     known = [found for found in _on_a_core(results).values() if f"fit_{effort}_in_trainings" in found]
     return listed(f"{found[f'fit_{effort}_in_trainings']:.1f}" for found in known)
 
 
 @value("wrap-adds")
 def wrap_adds(results: Results, scorer: str) -> str:
-    """Return the cost that `wrap` adds for one input on one CPU core, in passes of LeNet, VGG-3 and ResNet-18."""
+    """Return the passes that `wrap` adds to one input on one CPU core."""
     known = [found["wrap, by batch"]["1"] for found in _on_a_core(results).values()]
     return listed(f"{found[scorer] / 100:.1f}" for found in known if scorer in found)
 
 
 @value("recorded-steps")
 def recorded_steps(results: Results, net: str) -> str:
-    """Return the speed of recorded steps relative to compiled steps."""
+    """Return the speed of CUDA graphs relative to `torch.compile`."""
     found = results.json("recorded-steps.json", "seconds per epoch", net)
     return f"{found['compiled']['epoch'] / found['recorded']['epoch']:.1f}"
 

@@ -1,7 +1,7 @@
-"""Every claim of the paper with a verdict and its reason and, separately, our own comparisons.
+"""Verdicts on the paper's claims, and on our own comparisons.
 
-claims.csv lists both. Its columns `judge` and `arguments` contain either a verdict and its reason, or the name of a
-function below and its arguments.
+Both are listed in claims.csv. Its columns `judge` and `arguments` contain a verdict and its reason, or the name of a
+function in this module and its arguments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTS = {
     "theory": "theory and set-up",
 }
 OURS_ALONE = "comparisons"
-"""The part of claims.csv with comparisons that the paper does not make."""
+"""The part of claims.csv with our own comparisons."""
 BAYESIAN = ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll")
 PROBE_NAMES = ("QIPF, exact operator", "QIPF, authors' program")
 """The two forms of QIPF in the probe study."""
@@ -48,28 +48,28 @@ JUDGES: dict[str, Callable[..., Found]] = {}
 
 @table("claims-{part}", part=PARTS)
 def claims_of(results: Results, part: str) -> str:
-    """The claims of one part of the paper."""
+    """Return the claims of one part of the paper."""
     rows = []
     for claim, (found, reason) in _judged(results):
         if claim["part"] == part:
             words = f"**{found}**" if found in (HOLDS, FAILS) else found
             rows.append([claim["where"], claim["says"], words, reason])
-    return markdown(["where", "the paper says", "verdict", "because"], rows)
+    return markdown(["source", "the paper says", "verdict", "reason"], rows)
 
 
 @table("comparisons")
 def comparisons(results: Results) -> str:
-    """Comparisons that the paper does not make."""
+    """Return the comparisons that the paper does not make."""
     rows = []
     for claim, (found, reason) in _judged(results):
         if claim["part"] == OURS_ALONE:
             rows.append([claim["where"], claim["says"], found, reason])
-    return markdown(["near", "QIPF compared with", "here it is", "because"], rows)
+    return markdown(["near", "QIPF compared with", "result", "reason"], rows)
 
 
 @table("claims-count")
 def counts(results: Results) -> str:
-    """Return the number of claims by part and verdict; claims that hold without measurement are counted separately."""
+    """Return the number of claims by part and verdict."""
     words = ("holds, measured", NO_MEASUREMENT, PARTLY, OPEN, FAILS, UNKNOWN, "no verdict")
 
     def cell(part: str, word: str) -> str:
@@ -80,7 +80,7 @@ def counts(results: Results) -> str:
 
 @value("claims")
 def count(results: Results, wanted: str, part: str = "") -> str:
-    """Return the number of claims with a verdict, of all claims (`all`), or of our own comparisons (`ours`)."""
+    """Return the number of claims with a verdict, of "all" claims or of "ours"."""
     if wanted == "ours":
         return str(sum(claim["part"] == OURS_ALONE for claim, _ in _judged(results)))
     total = 0
@@ -111,7 +111,7 @@ def _judge(function: Callable[..., Found]) -> Callable[..., Found]:
 
 
 def _of_all(held: int, count: int) -> str:
-    """Return the verdict on a claim that must hold in every case."""
+    """Return the verdict on a claim about every case."""
     return HOLDS if held == count else PARTLY if held else FAILS
 
 
@@ -121,7 +121,7 @@ def _agreed(words: set[str]) -> str:
 
 @_judge
 def most(results: Results, metric: str) -> Found:
-    """Judge whether both forms of QIPF are best in most cases in one metric."""
+    """Judge whether QIPF is best in most cases."""
     found = [next(c for c in paper_claims(results, metric, ours) if c.scope == "most") for ours in OURS]
     shares = [f"{0.5 + claim.advantage:.0%}" if np.isfinite(claim.advantage) else "–" for claim in found]
     text = f"best in {shares[0]} exact, {shares[1]} program; paper {paper_share(metric)}"
@@ -139,11 +139,11 @@ def _ends(gaps: list[Any]) -> str:
 
 @_judge
 def better(results: Results, rival: str) -> Found:
-    """Judge whether QIPF is better than a rival by its standard deviation, as the paper scores it.
+    """Judge whether QIPF is better than a rival that is scored by its standard deviation, as in the paper.
 
-    It holds if both forms of QIPF are decidedly ahead in ROC-AUC and in PR-AUC and, if the rival was measured on the
-    authors' own networks, not relevantly behind there. It holds in part if most of these conditions are met, and fails
-    if any comparison is decidedly behind and none is ahead.
+    The claim holds if both forms of QIPF are significantly ahead in ROC-AUC and in PR-AUC and, if the rival was
+    measured on the authors' own networks, not relevantly behind there. It holds in part if most of these conditions
+    are met, and fails if a comparison is significantly behind and none is ahead.
     """
     gaps = {m: [_measured(results.difference(m, ours, rival)) for ours in OURS] for m in ("roc_auc", "pr_auc")}
     decided = [gap.verdict for both in gaps.values() for gap in both]
@@ -160,7 +160,7 @@ def better(results: Results, rival: str) -> Found:
 
 @_judge
 def sharper(results: Results) -> Found:
-    """Judge whether both forms of QIPF are ahead of the standard deviation of every Bayesian method, in ROC-AUC."""
+    """Judge whether QIPF is ahead of every Bayesian method."""
     words = {}
     for rival in BAYESIAN:
         words[rival] = _agreed({_measured(results.difference("roc_auc", ours, rival)).verdict for ours in OURS})
@@ -178,7 +178,7 @@ def _compared(gaps: list[Any], decided: set[Verdict]) -> Found:
 
 @_judge
 def compared(results: Results, rival: str, metric: str = "roc_auc") -> Found:
-    """Compare both forms of QIPF with one rival; name the pairs on which it was not measured."""
+    """Compare QIPF with a rival, and name the pairs that lack it."""
     gaps = [_measured(results.difference(metric, ours, rival)) for ours in OURS]
     word, text = _compared(gaps, {gap.verdict for gap in gaps})
     missing = [name for pair, name in PAIRS.items() if pair not in results.measured_on(rival)]
@@ -187,7 +187,7 @@ def compared(results: Results, rival: str, metric: str = "roc_auc") -> Found:
 
 @_judge
 def in_probe_study(results: Results, rival: str) -> Found:
-    """Compare in the probe study, whose intervals also resample images."""
+    """Compare QIPF with a rival in the probe study."""
     found = study(results)
     if not found.pairs:
         return UNMEASURED
@@ -198,7 +198,7 @@ def in_probe_study(results: Results, rival: str) -> Found:
 
 @_judge
 def matched(results: Results, rival: str) -> Found:
-    """Compare the authors' program with a rival at the paper's error rates; there is no interval."""
+    """Compare QIPF with a rival at the paper's error rates."""
     ours, _ = zip(*(gaps[rival] for *_, gaps in cells.matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     word = "ahead on average" if np.mean(ours) > 0 else "behind on average"
@@ -213,7 +213,7 @@ def _measured(gap: Difference | None) -> Difference:
 
 @_judge
 def curve(results: Results, pair: str, shift: str, metric: str) -> Found:
-    """Judge whether both forms of QIPF are best at every intensity of one shift."""
+    """Judge whether QIPF is best at every intensity."""
     dataset, net = pair.split()
     best = [cells.best_at(results, (dataset, net), shift, metric, ours) for ours in OURS]
     (exact, of), (program, _) = best
@@ -226,7 +226,7 @@ def curve(results: Results, pair: str, shift: str, metric: str) -> Found:
 
 @_judge
 def figure(results: Results, start: str) -> Found:
-    """Report the verdicts based on the captions of the illustrations."""
+    """Return the verdict based on the captions of the illustrations."""
     marks = {"✓": HOLDS, "✗": FAILS, "?": OPEN, illustrations.PARTLY: PARTLY}
     rows = [row for row in illustrations.rows() if row[0].startswith(start)]
     words = {marks[mark] for _, _, mark in rows}
@@ -237,7 +237,8 @@ def figure(results: Results, start: str) -> Found:
 def choice(results: Results, name: str, rule: str, words: str) -> Found:
     """Judge one of the paper's choices by its differences on the four pairs.
 
-    The rule `ahead` holds if every pair is decidedly ahead, `not_ahead` and `not_behind` if no pair is.
+    The rule `ahead` holds if every pair is significantly ahead; `not_ahead` and `not_behind` hold if no pair is
+    significantly ahead or behind.
     """
     known = [gap for pair in PAIRS if (gap := chosen(results, name, pair, "roc_auc")) is not None]
     if not known:
@@ -251,7 +252,7 @@ def choice(results: Results, name: str, rule: str, words: str) -> Found:
 
 @_judge
 def one_pass(results: Results) -> Found:
-    """Compare QIPF and SVI-LL on the authors' networks, scored by their own program's definitions."""
+    """Compare QIPF and SVI-LL as scored by the authors."""
     gaps = _on_their_networks(results, "svi-ll (max_logit_one_pass)")
     word = "ahead" if min(gaps) > SMALLEST else "behind" if max(gaps) < -SMALLEST else OPEN
     return word, f"{gaps[0]:+.3f} MNIST, {gaps[1]:+.3f} K-MNIST"
@@ -259,7 +260,7 @@ def one_pass(results: Results) -> Found:
 
 @_judge
 def faster(results: Results, other: str) -> Found:
-    """Judge whether QIPF takes less time than another method, on every device that was timed."""
+    """Judge whether QIPF is faster on every device."""
     found = []
     for device in ("cuda", "cpu"):
         rows = results.times[results.times["device"] == device].to_dict("records")
@@ -275,20 +276,20 @@ def faster(results: Results, other: str) -> Found:
 
 @_judge
 def accuracies(results: Results) -> Found:
-    """Judge whether the paper's accuracies lie in our 95% intervals for the accuracy of one further network."""
+    """Judge whether the paper's accuracies lie in our 95% intervals."""
     own = {pair: [100 * value for value in detection.accuracies(results, pair)] for pair in PAPER_ACCURACY}
     if min(map(len, own.values())) < 2:
         return UNMEASURED
     gaps = [np.mean(own[pair]) - theirs for pair, theirs in PAPER_ACCURACY.items()]
     ends = {pair: detection.interval(values) for pair, values in own.items()}
     inside = sum(ends[pair][0] <= theirs <= ends[pair][1] for pair, theirs in PAPER_ACCURACY.items())
-    text = f"ours are {min(gaps):+.1f} to {max(gaps):+.1f} points away; {inside} of {len(gaps)} in our spread"
+    text = f"ours differ by {min(gaps):+.1f} to {max(gaps):+.1f} points; {inside} of {len(gaps)} in our interval"
     return _of_all(inside, len(gaps)), text
 
 
 @_judge
 def second(results: Results) -> Found:
-    """Judge whether the ensemble is ahead of all other rivals."""
+    """Judge whether the ensemble is second best."""
     others = [other for other in RIVALS if other != "ensemble"]
     gaps = {other: _measured(results.difference("roc_auc", "ensemble", other)) for other in others}
     words, last = {gap.verdict for gap in gaps.values()}, gaps["mc-dropout-ll"].value
@@ -298,15 +299,15 @@ def second(results: Results) -> Found:
 
 @_judge
 def as_printed(results: Results, metric: str) -> Found:
-    """Count the paper's cells that lie within our spread."""
+    """Count the paper's cells within our range."""
     inside, count = cells.within(results, metric)
     word = "like ours" if inside == count else "partly like ours" if inside else "unlike ours"
-    return word, f"{inside} of {count} lie within our spread"
+    return word, f"{inside} of {count} lie within our range"
 
 
 @_judge
 def by_its_own_numbers(results: Results) -> Found:
-    """Judge whether QIPF has the best calibration in most of the paper's own cells."""
+    """Judge the calibration by the paper's own numbers."""
     metrics = {"ece_paper": "ECE", "brier_paper": "Brier"}
     held = sum(bool(np.mean(paper_best(metric)) > 0.5) for metric in metrics)
     text = ", ".join(f"{name} {paper_share(metric)}" for metric, name in metrics.items())
@@ -315,14 +316,14 @@ def by_its_own_numbers(results: Results) -> Found:
 
 @_judge
 def boundary(results: Results, name: str) -> Found:
-    """Judge whether a method is less certain at the boundary than near seen data."""
+    """Judge whether a method is less certain at the boundary."""
     spread = illustrations.caption_table("moons")[name]["boundary / seen"]
     return (HOLDS if spread.low > 1 else OPEN), f"boundary / seen {spread}"
 
 
 @_judge
 def best_rates(results: Results, kind: str) -> Found:
-    """Judge whether the paper's dropout rate is the best or nearly the best of the rates tried, on every pair."""
+    """Judge whether the paper's dropout rate is nearly the best."""
     found = mean_rates(results, kind)
     behind = [max(means.values()) - means[PAPER_RATES[kind][plan]] for plan, means in found.items()]
     sizes = ", ".join(number(size) for size in behind)
@@ -331,18 +332,18 @@ def best_rates(results: Results, kind: str) -> Found:
 
 @_judge
 def passes(results: Results) -> Found:
-    """Judge whether fewer passes and fewer members reduce quality much."""
+    """Judge whether fewer passes or members reduce the ROC-AUC."""
     values = [facts["passes"] for facts in authors.facts_of(results).values()]
     dropout = [v["mc-dropout, 30, std"] - v["mc-dropout, 5, std"] for v in values]
     members = [v["ensemble, 10, std"] - v["ensemble, 3, std"] for v in values]
     word = HOLDS if min(*dropout, *members) > 0.005 else FAILS if max(*dropout, *members) < 0.005 else PARTLY
     costs = [f"{np.mean(part):.3f}" for part in (dropout, members)]
-    return word, f"30 to 5 passes costs {costs[0]}, 10 to 3 members {costs[1]} (ROC-AUC)"
+    return word, f"{costs[0]} lower with 5 of 30 passes, {costs[1]} with 3 of 10 members"
 
 
 @_judge
 def decay(results: Results) -> Found:
-    """Judge whether the medians of the modes decrease with the order."""
+    """Judge whether the medians of the modes fall with the order."""
     modes = [facts["modes"][key] for facts in authors.facts_of(results).values() for key in authors.MODES]
     falling = sum(bool(np.all(np.diff(values) < 0)) for values in modes)
     return _of_all(falling, len(modes)), f"medians fall with the order in {falling} of {len(modes)} settings"
@@ -350,16 +351,16 @@ def decay(results: Results) -> Found:
 
 @_judge
 def sensitive(results: Results) -> Found:
-    """Judge whether higher orders differ more between seen and unseen inputs."""
+    """Judge whether higher orders are more sensitive."""
     runs = results.json(authors.SMALL, "modes").values()
     ratios = np.concatenate([np.array(run["unseen"]) / np.array(run["seen"]) for run in runs])
     rising = int(np.all(np.diff(ratios, axis=1) > 0, axis=1).sum())
-    return _of_all(rising, len(ratios)), f"so in {rising} of {len(ratios)} runs"
+    return _of_all(rising, len(ratios)), f"true in {rising} of {len(ratios)} runs"
 
 
 @_judge
 def band(results: Results, name: str, key: str, bound: str) -> Found:
-    """Judge whether a recorded value lies on one side of a bound ("> 1") in every run."""
+    """Judge whether every run lies on one side of a bound, such as "> 1"."""
     values = results.json(authors.SMALL, "bands", name, key)
     side, number = bound.split()
     inside = sum((value > float(number)) == (side == ">") for value in values)
@@ -375,16 +376,16 @@ def orthogonal(results: Results) -> Found:
 
 @_judge
 def cost(results: Results) -> Found:
-    """Judge whether time grows linearly in the numbers of outputs and weights."""
+    """Judge whether the time grows linearly."""
     n, m = (results.json(authors.SMALL, "cost", key) for key in ("slope in n", "slope in m"))
-    return HOLDS if max(n, m) < 1.3 else PARTLY, f"exponents {n:.2f} in n, {m:.2f} in m; their script sums O(m²)"
+    return HOLDS if max(n, m) < 1.3 else PARTLY, f"exponents {n:.2f} in n, {m:.2f} in m; the authors' script is O(m²)"
 
 
 @_judge
 def overlap(results: Results) -> Found:
-    """Judge whether QIPF's histograms of right and wrong predictions overlap least, by more than the error over images.
+    """Judge whether QIPF's histograms of correct and wrong predictions overlap significantly less than all others.
 
-    The standard error of an overlap is that of a fraction of the images, since single images are not recorded.
+    Single images are not recorded, so the standard error of an overlap is that of a fraction of the images.
     """
     own, others, images = _histograms(results, "overlap")
     least = min(others)
@@ -395,7 +396,7 @@ def overlap(results: Results) -> Found:
 
 @_judge
 def apart(results: Results) -> Found:
-    """Report the distance between QIPF's most frequent values for right and wrong predictions; there is no interval."""
+    """Report the distance between the modes of two histograms."""
     own, others, _ = _histograms(results, "distance")
     return OPEN, f"by {own:.2f} std, the others by up to {max(others):.2f}; no interval"
 
@@ -412,7 +413,7 @@ def fundamental(results: Results) -> Found:
     modes = [facts["modes"][key] for facts in authors.facts_of(results).values() for key in authors.MODES]
     modes += [run for places in results.json(authors.SMALL, "modes").values() for run in places["unseen"]]
     highest = sum(int(np.argmax(values)) == 0 for values in modes)
-    return _of_all(highest, len(modes)), f"so in {highest} of {len(modes)} settings"
+    return _of_all(highest, len(modes)), f"true in {highest} of {len(modes)} settings"
 
 
 @_judge
@@ -424,9 +425,9 @@ def setting(results: Results, name: str) -> Found:
 
 @_judge
 def calibrated(results: Results, metric: str) -> Found:
-    """Report the number of cases in which QIPF is best calibrated, under each definition that the paper could mean.
+    """Report the number of cases in which QIPF is best calibrated, by each definition that the paper could mean.
 
-    According to appendix D, QIPF has the calibration of the base network; the other two definitions scale the score.
+    By appendix D, QIPF has the calibration of the base network; the other two definitions scale the score.
     """
     best, count = rivals.calibrated_best(results, f"{metric}_confidence")
     shares = []
@@ -438,7 +439,7 @@ def calibrated(results: Results, metric: str) -> Found:
 
 @_judge
 def calibrated_second(results: Results) -> Found:
-    """Report whether SVI is second in ECE, under the two definitions that scale the score itself."""
+    """Report whether SVI is second in ECE."""
     found = []
     for metric in ("ece_paper", "ece_proper"):
         gaps = [results.difference(metric, "svi", other) for other in RIVALS if other != "svi"]
@@ -449,7 +450,7 @@ def calibrated_second(results: Results) -> Found:
 
 @_judge
 def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
-    """Report the number of intensities at which QIPF has the lowest ECE, under the same two definitions."""
+    """Report the number of intensities at which QIPF has the lowest ECE."""
     dataset, net = pair.split()
     found = []
     for metric in ("ece_paper", "ece_proper"):
@@ -460,10 +461,10 @@ def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
 
 @_judge
 def shuffled(results: Results) -> Found:
-    """Judge whether the field distinguishes a network from one with the same weights in another order.
+    """Judge whether the field distinguishes a network from one with shuffled weights.
 
-    The claim fails if no score changes by a hundredth of the largest score, and is undecided otherwise, because a field
-    that depends on the order need not approximate the probability.
+    The claim fails if no score changes by 1 % of the largest score, and is undecided otherwise, because a field that
+    depends on the order need not approximate the probability.
     """
     found = [facts["shuffled weights"] for facts in authors.facts_of(results).values()]
     moved = max(one["largest difference"] / one["largest score"] for one in found)

@@ -1,7 +1,4 @@
-"""Tables of promises and estimated accuracies under shift.
-
-They are computed from the `*-decisions.json.gz` files in results/probe, for the pairs that have been run.
-"""
+"""Tables of promises and estimated accuracies under shift, from results/probe/*-decisions.json.gz."""
 
 from __future__ import annotations
 
@@ -22,19 +19,19 @@ SHIFTED = ("shift", "unseen", "resembling")
 LEVEL = 0.01
 """The false-alarm rate of the checks."""
 CHOSEN = "probability, probe"
-"""The estimate that the protocol chose in advance and judges."""
+"""The estimate that the protocol chose in advance."""
 DEFAULT = {"atc": "atc, probe", "posterior": "posterior"}[Monitor().method]
-"""The first estimate that `Monitor` reports with the probe as its scorer; changed after the results were seen."""
+"""The estimate of `Monitor` with the probe as its scorer, which was chosen after the results were known."""
 CONFIDENCE, ATC = "confidence", ("atc, max softmax", "atc, entropy")
 LARGEST = 0.05
-"""The maximum error of the estimated accuracy in the protocol."""
+"""The bar for the error of the estimated accuracy."""
 NAMES = {
     "probability, probe": "probability of error, from the probe's score",
     "probability of perturbed, probe": "probability of error, from the probe's score, learned from perturbed copies",
     "atc, probe": "ATC with the probe's score",
     "posterior": "the probe's posterior",
-    "posterior, difference": "the probe's posterior, moved by its error on held-out data",
-    "agreement": "share that the probe's posterior predicts as well",
+    "posterior, difference": "the probe's posterior, corrected by its error on held-out data",
+    "agreement": "agreement of the network with the probe's posterior",
     "probability, entropy": "probability of error, from the entropy",
     "probability of perturbed, entropy": "probability of error, from the entropy, learned from perturbed copies",
     "atc, entropy": "ATC with the negative entropy",
@@ -53,7 +50,7 @@ CHECKS = {
 
 
 class Record:
-    """The record of one pair's networks, from its `-decisions.json.gz`."""
+    """Measurements on the networks of one pair."""
 
     def __init__(self, path: Path) -> None:
         about = json.loads(gzip.decompress(path.read_bytes()))
@@ -61,11 +58,11 @@ class Record:
         self.networks: list[dict[str, Any]] = list(about["networks"].values())
 
     def places(self, *groups: str, family: str = "") -> list[int]:
-        """The conditions of some groups, or of one family in them."""
+        """Return the indices of conditions by group and family."""
         return [n for n, c in enumerate(self.listed) if c["group"] in groups and family in ("", c["family"])]
 
     def error(self, estimator: str, *groups: str) -> float:
-        """The mean absolute error of an estimated accuracy over the conditions of some groups, and over networks."""
+        """Return the mean absolute error of an estimated accuracy."""
         places = self.places(*groups)
         errors = [
             [abs(rows[n]["estimates"][estimator] - rows[n]["accuracy"]) for n in places]
@@ -75,13 +72,13 @@ class Record:
 
     @property
     def limit(self) -> float | None:
-        """The quoted promise: 1% or, if not supported, the smallest that all networks support with both scores."""
+        """The promise to quote: 1% or the smallest that all networks support."""
         shares = [network["held_out"]["accepted"][score] for network in self.networks for score in SCORES]
         supported = sorted(float(limit) for limit in set.intersection(*(set(share) for share in shares)))
         return 0.01 if 0.01 in supported else next(iter(supported), None)
 
     def accepted(self, score: str, places: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the accepted fraction and its error rate by condition, mean over networks; NaN if none is accepted."""
+        """Return the accepted fraction and its error rate by condition; NaN if nothing is accepted."""
         found = np.array(
             [[self.promise(network, n, score) for n in places] for network in self.networks], dtype=np.float64
         )
@@ -91,14 +88,14 @@ class Record:
         return share.mean(axis=0), np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
 
     def promise(self, network: dict[str, Any], place: int, score: str) -> list[float]:
-        """Return the fraction that one network accepts in a condition, and the error rate of this fraction."""
+        """Return one network's accepted fraction and its error rate."""
         share, wrong = network["conditions"][place]["promises"][score][f"{self.limit:g}"]
         return [share, np.nan if wrong is None else wrong]
 
     def error_rates(self, score: str, family: str) -> tuple[float, float, float, float]:
         """Return the error rates of accepted, flagged and all predictions of a family, and the accepted fraction.
 
-        Each is a mean over intensities and networks; an intensity at which nothing is accepted or flagged is left out.
+        Means over intensities and networks leave out empty groups.
         """
         places = [n for n, c in enumerate(self.listed) if c["family"] == family and c["group"] in ("clean", *SHIFTED)]
         rows = []
@@ -112,12 +109,12 @@ class Record:
         return float(accepted), float(flagged), float(every), float(share)
 
     def raised(self, check: str, places: list[int]) -> np.ndarray:
-        """Return an array (networks, conditions) that is True if a check raises an alarm."""
+        """Return the alarms (networks, conditions) of a check."""
         rows = [network["conditions"] for network in self.networks]
         return np.array([[found[n]["checks"][check] <= LEVEL for n in places] for found in rows])
 
     def sets(self, source: str, *groups: str) -> tuple[float, float]:
-        """Coverage and size of prediction sets, means over conditions and networks."""
+        """Return the mean coverage and size of prediction sets."""
         rows = [network["conditions"][n]["sets"][source] for network in self.networks for n in self.places(*groups)]
         coverage, size = np.mean(rows, axis=0)
         return float(coverage), float(size)
@@ -125,7 +122,7 @@ class Record:
 
 @cache
 def read(folder: Path) -> dict[str, Record]:
-    """The records of the pairs that have been run, keyed by name."""
+    """Return the measurements by pair."""
     paths = {name: folder / "probe" / f"{name}-decisions.json.gz" for name in PAIRS}
     found = {name: Record(path) for name, path in paths.items() if path.is_file()}
     if not found:
@@ -135,7 +132,7 @@ def read(folder: Path) -> dict[str, Record]:
 
 @table("decisions-estimates")
 def estimates(results: Results) -> str:
-    """The mean absolute error of every estimator, by pair and on average."""
+    """Return the mean absolute error of every estimate."""
     found = read(results.folder)
     grid = np.array([[record.error(name, *SHIFTED) for record in found.values()] for name in NAMES])
     means = grid.mean(axis=1)
@@ -149,10 +146,10 @@ def estimates(results: Results) -> str:
 
 @table("decisions-verdict")
 def verdict(results: Results) -> str:
-    """The verdicts on the estimated accuracy in words, for the estimate chosen in advance and for the default."""
+    """Return sentences about the chosen and the default estimate."""
     found = read(results.folder)
-    first = _judged(found, CHOSEN, f"The estimate that was chosen before the look, {NAMES[CHOSEN]}")
-    return f"{first} {_judged(found, DEFAULT, f'The default since then, {NAMES[DEFAULT]}')}"
+    first = _judged(found, CHOSEN, f"The estimate chosen in advance ({NAMES[CHOSEN]})")
+    return f"{first} {_judged(found, DEFAULT, f'The later default ({NAMES[DEFAULT]})')}"
 
 
 def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
@@ -162,19 +159,21 @@ def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
     ahead = sum(own < min(rivals) for own, *rivals in zip(ours, confidence, atc, strict=True))
     mean = float(np.mean(ours))
     text = (
-        f"{words}, is off by {number(mean)} on average over shifted conditions, average confidence by "
-        f"{number(float(np.mean(confidence)))} and ATC, with the better of its two published scores on each pair, by "
-        f"{number(float(np.mean(atc)))}. It is better than both on {ahead} of {len(found)} pairs. "
+        f"{words} has a mean absolute error of {number(mean)} over shifted conditions. Average confidence has "
+        f"{number(float(np.mean(confidence)))}, and ATC with the better of its two published scores on each pair has "
+        f"{number(float(np.mean(atc)))}. The estimate is better than both on {ahead} of {len(found)} pairs. "
     )
     if len(found) < len(PAIRS):
-        return text + f"{len(found)} of {len(PAIRS)} pairs have been run, so the bars of the protocol are still open."
+        return (
+            text + f"Only {len(found)} of {len(PAIRS)} pairs have been run, so the bars of the protocol are still open."
+        )
     met = mean <= LARGEST and ahead >= 3
     return text + f"The bars of the protocol, {number(LARGEST, 2)} and three pairs, are {'' if met else 'not '}met."
 
 
 @table("decisions-promises")
 def promises(results: Results) -> str:
-    """Accepted fractions and their error rates on clean and shifted images, by pair and score."""
+    """Return accepted fractions and error rates by pair and score."""
     found = read(results.folder)
     rows = []
     for name, record in found.items():
@@ -191,14 +190,14 @@ def promises(results: Results) -> str:
             cells = [_both(share[0], wrong[0]), _both(float(shares.mean()), _mean(wrongs))]
             cells += [f"{broken.sum()} of {len(shifted)}", raised]
             rows.append([PAIRS[name], f"at most {_percent(record.limit, 0)}", words, *cells])
-    titles = ["pair", "promise", "score", "clean: accepted, wrong among them"]
-    titles += ["shifted, mean over conditions: accepted, wrong among them", "conditions in which the promise is broken"]
-    return markdown([*titles, "of these, seen by `check` in 500 predictions"], rows)
+    titles = ["pair", "promise", "score", "clean: accepted, error rate"]
+    titles += ["shifted, mean: accepted, error rate", "conditions with a broken promise"]
+    return markdown([*titles, "of these, detected by `check` in 500 predictions"], rows)
 
 
 @value("decisions-broken")
 def broken(results: Results, pair: str) -> str:
-    """Return the smallest and the largest error rate of accepted clean predictions over the networks of a pair."""
+    """Return the range of the error rates of accepted clean predictions."""
     record = read(results.folder)[pair]
     clean = record.places("clean")[0]
     wrong = [record.promise(network, clean, "probe")[1] for network in record.networks]
@@ -207,7 +206,7 @@ def broken(results: Results, pair: str) -> str:
 
 @table("decisions-families")
 def families(results: Results) -> str:
-    """Error rates of accepted predictions by family of shifts, for the probe's score and for the entropy."""
+    """Return the error rates of accepted predictions by family."""
     found = {name: record for name, record in read(results.folder).items() if record.limit is not None}
     if not found:
         raise Missing("promise that a pair supports")
@@ -220,12 +219,12 @@ def families(results: Results) -> str:
             cells.append(" / ".join(_percent(_mean(record.accepted(score, places)[1])) for score in SCORES))
         rows.append([f"{GROUPS[group]}: {family.replace('-', ' ')}" if group != "clean" else GROUPS[group], *cells])
     limits = [f"{PAIRS[name]}, at most {_percent(record.limit or 0.0, 0)}" for name, record in found.items()]
-    return markdown(["wrong among the accepted: with the probe / with entropy", *limits], rows)
+    return markdown(["error rate of accepted predictions, probe / entropy", *limits], rows)
 
 
 @table("decisions-checks")
 def checks(results: Results) -> str:
-    """Alarms of the checks on clean test images and under shift."""
+    """Return the alarms of the checks."""
     found = read(results.folder)
     rows = []
     for check, words in CHECKS.items():
@@ -234,12 +233,12 @@ def checks(results: Results) -> str:
             clean, shifted = record.raised(check, record.places("clean")), record.raised(check, record.places(*SHIFTED))
             cells.append(f"{clean.sum()} of {clean.size} / {_percent(float(shifted.mean()), 0)}")
         rows.append([words, *cells])
-    return markdown(["alarms: networks on clean images / shifted conditions", *heads(found)], rows)
+    return markdown(["alarms: clean images, by network / shifted conditions", *heads(found)], rows)
 
 
 @table("decisions-sets")
 def sets(results: Results) -> str:
-    """Coverage and size of prediction sets with a promised coverage of 90%."""
+    """Return coverage and size of prediction sets with a promised coverage of 90%."""
     found = read(results.folder)
     rows = []
     for group in ("clean", *SHIFTED):
@@ -251,7 +250,7 @@ def sets(results: Results) -> str:
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean of the values that are not missing."""
+    """Return the mean of the values that are not missing."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if known.size else np.nan
 

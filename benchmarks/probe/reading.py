@@ -1,7 +1,7 @@
-"""The record of the probe study in results/probe: means by column, and differences with intervals.
+"""Measurements of the probe study in results/probe: means by column, and differences with intervals.
 
 A value is the mean over the intensities of a family, then over the families of a column, then over networks and
-ensembles; a mean over pairs gives each pair the same weight. results/probe/PROTOCOL.md explains why.
+ensembles. All pairs have the same weight.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ GROUPS = {
     "clean": "clean",
     "ood": "out of distribution",
 }
-"""Titles of the columns of the study."""
+"""The columns of the study and their titles."""
 RELATIVES = ("shot-noise", "impulse-noise", "motion-blur", "glass-blur")
-"""Unseen families that are kinds of noise or blur, like two perturbations on which the probe is trained."""
+"""Unseen families that are kinds of noise or blur, like two of the training perturbations."""
 WEATHER = ("fog", "snow")
 WITHIN = {"geometric": "shift", "strict": "unseen", "no weather": "unseen"}
-"""Columns that are part of another column. "shift: shear" is one family of a column."""
+"""Columns that are part of another column. A name such as "shift: shear" means one family of a column."""
 LEFT_OUT = {"geometric": ("brightness",), "strict": RELATIVES, "no weather": (*RELATIVES, *WEATHER)}
 SETS = {"lenets": ("mnist", "kmnist"), "cifar": ("vgg3", "resnet18")}
-"""Sets of pairs whose means are quoted."""
+"""Sets of pairs with quoted means."""
 RESAMPLES = 2000
 
 
 def heads(found: Iterable[str]) -> list[str]:
-    """The headings of some pairs."""
+    """Return the titles of pairs."""
     return [PAIRS[name] for name in found]
 
 
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
 
 
 class Pair:
-    """Measurements on the networks of one pair, from `.npz` files with a `.json` beside each."""
+    """Measurements on the networks of one pair."""
 
     def __init__(self, *paths: Path) -> None:
         self.paths = paths
@@ -82,15 +82,15 @@ class Pair:
         return [family for family in found if family not in LEFT_OUT.get(whole, ()) and one in ("", family)]
 
     def own_group(self, group: str, family: str) -> str:
-        """Return the group in which a family of a column was measured."""
+        """Return the group of a column's family."""
         return _whole(group)
 
     def of(self, score: str) -> list[int]:
-        """The rows of a score, one per network or per network and ensemble."""
+        """Return the row indices of a score."""
         return [number for number, row in enumerate(self.rows) if row["score"] == score]
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
-        """The mean of a score over the intensities of one family and over networks; NaN if it was not measured."""
+        """Return the mean of a score in one family; NaN if not measured."""
         wanted = self.own_group(group, family)
         conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
         rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]
@@ -100,18 +100,18 @@ class Pair:
         return float(np.mean(np.nanmean(values, axis=1)))
 
     def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
-        """The mean of a score over the families of a column, and over networks or for the network `base`."""
+        """Return the mean of a score over a column, for all networks or one."""
         return float(np.mean([self.family(score, group, family, metric, base) for family in self.families(group)]))
 
     def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
-        """The values (networks, ensembles, families, replicates) of a score with resampled images."""
+        """Return bootstrap values (networks, ensembles, families, replicates) of a score."""
         listed = [tuple(place) for place in self.facts["families"]]
         columns = [listed.index((self.own_group(group, family), family)) for family in self.families(group)]
         by_base = [[row for row in self.of(score) if self.rows[row]["base"] == base] for base in self.bases]
         return self._arrays["replicates"][:, METRICS.index(metric)][np.array(by_base)][:, :, columns]
 
     def accuracy(self, who: str, group: str) -> float:
-        """The accuracy of "network", "ensemble" or the name of a probe, mean over families and networks."""
+        """Return the mean accuracy of "network", "ensemble" or a probe."""
         rows = [np.array(values) for name, values in self.facts["accuracy"].items() if name.rpartition(" ")[0] == who]
         means = []
         for family in self.families(group):
@@ -121,7 +121,7 @@ class Pair:
 
 
 class Study:
-    """The pairs that have been run, from results/probe or another folder with the same layout."""
+    """The measured pairs in a folder with the layout of results/probe."""
 
     kind: type[Pair] = Pair
     files = "{}.npz"
@@ -137,10 +137,9 @@ class Study:
         return float(np.mean([pair.value(score, group, metric) for pair in pairs]))
 
     def _difference(self, ours: str, theirs: str, group: str, metric: str, only: str = "") -> Interval:
-        """The paired difference of two rows with its 95% interval (2,000 resamples), for one pair or on average.
+        """Return the paired difference of two rows with its 95% interval, for one pair or on average.
 
-        Every resample draws networks and ensembles with replacement in each pair, families with replacement for all
-        pairs together, and one replicate of the images for each pair.
+        Each resample draws networks, ensembles and one replicate of the images per pair, and families for all pairs.
         """
         pairs = [pair for name, pair in self.pairs.items() if not only or name in SETS.get(only, (only,))]
         value = np.mean([pair.value(ours, group, metric) - pair.value(theirs, group, metric) for pair in pairs])

@@ -1,4 +1,4 @@
-"""The tables and numbers of the probe study that docs/research/probe.md and README.md quote."""
+"""Tables and numbers of the probe study for README.md, docs/research/probe.md and its appendix."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ NAMES = {
     "network retrained on perturbed images, contrast": "a second network, trained on perturbed images, contrast‡",
     "ensemble of 5 retrained on perturbed images, contrast": "ensemble of 5, trained on perturbed images, contrast‡",
 }
-"""The scores that are quoted."""
+"""The quoted scores and their titles."""
 FEWER = (
-    "† on 2,000 of the 8,000 images. ‡ for those who may train again; not on ResNet-18. Class fields were measured in "
-    "the first run alone. A score that is missing on a pair has no mean."
+    "† measured on 2,000 of the 8,000 images. ‡ requires training again; not measured on ResNet-18. Class fields were "
+    "measured only in the first run. A score without a value on every pair has no mean."
 )
 
 
 @cache
 def study(results: Results) -> Study:
-    """The record, read once."""
+    """Return the measurements, which are read only once."""
     return Study(results.folder / "probe")
 
 
 @table("probe-short")
 def short(results: Results) -> str:
-    """Return the probe minus the ensemble's contrast by column, without intervals."""
+    """Return the difference from the ensemble by column, without intervals."""
     found = study(results)
     groups = {group: words for group, words in GROUPS.items() if group != "ood"}
-    groups["no weather"] = "also without fog and snow"
+    groups["no weather"] = "the same, without fog and snow"
     order = ("shift", "geometric", "unseen", "strict", "no weather", "resembling", "clean")
 
     def cell(group: str, only: str) -> str:
@@ -72,7 +72,7 @@ def short(results: Results) -> str:
 @table("probe-{group}", group=GROUPS)
 @table("probe-aurc", group="shift", metrics=("aurc",))
 def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str:
-    """All scores in one column of the study, by pair and on average."""
+    """Return all scores in one column."""
     found = study(results)
     places = [*found.pairs.values(), found]
     values = {Pair: Pair.value, Study: Study.mean}
@@ -86,7 +86,7 @@ def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str
 
 @table("probe-families-{group}", group=("shift", "unseen", "resembling"))
 def families(results: Results, group: str) -> str:
-    """ROC-AUC / average precision by family, mean over pairs."""
+    """Return ROC-AUC / average precision by family, mean over pairs."""
     found = study(results)
     shown = ("probe", "ensemble of 10, contrast", "entropy")
 
@@ -101,7 +101,7 @@ def families(results: Results, group: str) -> str:
 
 @table("probe-differences")
 def differences(results: Results) -> str:
-    """The probe minus the ensemble's contrast, with 95 % intervals."""
+    """Return the differences from the ensemble."""
     found = study(results)
     rows = []
     for group, words in GROUPS.items():
@@ -115,7 +115,7 @@ def differences(results: Results) -> str:
 
 @table("probe-accuracy")
 def accuracy(results: Results) -> str:
-    """The accuracy of the network, the ensemble and the posterior."""
+    """Return the accuracy of the network, the ensemble and the posterior."""
     found = study(results)
     who = {"network": "the network itself", "ensemble": "ensemble of 10", "probe": "**posterior of the probe**"}
     who["probe, head alone"] = "its head alone"
@@ -129,7 +129,7 @@ def accuracy(results: Results) -> str:
 
 @table("probe-bars")
 def bars(results: Results) -> str:
-    """The bars of the protocol, and the measured values."""
+    """Return the bars of the protocol with the measured values."""
     found = study(results)
 
     def gaps(group: str) -> str:
@@ -146,7 +146,7 @@ def bars(results: Results) -> str:
         ["shifts, the pair with the smallest gain in ROC-AUC", "not below 0", f"{least:+.3f}"],
         ["unseen families, over the ensemble's contrast", "+.02 ROC-AUC, +.01 average precision", gaps("unseen")],
         ["clean, over entropy, the pair with the smallest gain", "not below 0", f"{clean:+.3f}"],
-        ["clean, mean ROC-AUC", "aim .955", number(found.mean(OURS, "clean"))],
+        ["clean, mean ROC-AUC", "target .955", number(found.mean(OURS, "clean"))],
         ["accuracy of the posterior under shift, over the ensemble's, smallest gain", "above 0", f"{ahead:+.3f}"],
         [
             "accuracy of the posterior on clean data, over the network's, largest loss",
@@ -154,12 +154,12 @@ def bars(results: Results) -> str:
             f"{kept:+.4f}",
         ],
     ]
-    return markdown(["what", "bar", f"measured, {len(pairs)} pairs"], rows)
+    return markdown(["comparison", "bar", f"measured, {len(pairs)} pairs"], rows)
 
 
 @value("probe")
 def one(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
-    """Return one number of the study, for one pair or averaged over pairs."""
+    """Return one number."""
     found = study(results)
     alone = found.pairs.get(pair)
     return number(alone.value(score, group, metric) if alone else found.mean(score, group, metric, pair))
@@ -167,7 +167,7 @@ def one(results: Results, group: str, metric: str, score: str, pair: str = "") -
 
 @value("probe-gap")
 def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
-    """Return the probe minus the ensemble's contrast; `both` selects both metrics, without intervals."""
+    """Return the difference from the ensemble in one metric or, without interval, in "both"."""
     found = study(results)
     if metric == "both":
         return " / ".join(f"{found.difference(OURS, RIVAL, group, one, pair).value:+.3f}" for one in BOTH)
@@ -176,13 +176,13 @@ def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
 
 @value("probe-gaps")
 def gaps(results: Results, group: str, metric: str, *pairs: str) -> str:
-    """Return the probe minus the ensemble's contrast on some pairs, without intervals."""
+    """Return the differences from the ensemble by pair."""
     return " and ".join(f"{study(results).difference(OURS, RIVAL, group, metric, pair).value:+.3f}" for pair in pairs)
 
 
 @value("probe-cifar")
 def on_cifar(results: Results, family: str) -> str:
-    """Return the probe minus the ensemble's contrast in ROC-AUC under one shift on VGG-3 and ResNet-18."""
+    """Return the differences from the ensemble on CIFAR-10."""
     return gaps(results, f"shift: {family}", "roc_auc", *SETS["cifar"])
 
 
@@ -191,7 +191,7 @@ AGAIN = "ensemble of 5 retrained on perturbed images, contrast"
 
 @table("probe-again")
 def again(results: Results) -> str:
-    """The probe beside networks trained on the same perturbed images, on the pairs for which these exist."""
+    """Return the probe and networks trained on the same perturbed images."""
     found = {name: pair for name, pair in study(results).pairs.items() if pair.of(AGAIN)}
     rows = []
     for group in ("shift", "unseen", "clean"):
@@ -204,7 +204,7 @@ def again(results: Results) -> str:
 
 @value("probe-again")
 def ahead(results: Results, group: str, metric: str, pair: str) -> str:
-    """Return the gain of five networks trained on perturbed images over the probe."""
+    """Return the lead of five retrained networks over the probe."""
     return signed(study(results).difference(AGAIN, OURS, group, metric, pair))
 
 
@@ -221,18 +221,18 @@ TRIED = {
     "4 draws, idrop .2": "four copies, input dropout 0.2",
     "4 draws, smooth .05": "four copies, label smoothing 0.05",
     "4 draws, clean x3": "four copies, clean images three times",
-    "4 draws, logits in": "four copies, logits as further inputs",
-    "4 draws: prob avg .8/.2": "four copies, averaged with the softmax, 0.8 to 0.2",
-    "4 draws: prob avg": "four copies, averaged with the softmax, equal parts",
+    "4 draws, logits in": "four copies, logits as additional inputs",
+    "4 draws: prob avg .8/.2": "four copies, 0.8 head and 0.2 softmax",
+    "4 draws: prob avg": "four copies, 0.5 head and 0.5 softmax",
 }
 
 
 @table("probe-tried")
 def tried(results: Results) -> str:
-    """Settings that were tried during development, on training images only."""
+    """Return the results of other settings."""
     rows = {(row["pair"], _tag(row["tag"])): row for row in results.json("probe/development.json")}
     return grid(
-        "shifts: ROC-AUC / average precision / clean: ROC-AUC",
+        "ROC-AUC / average precision under shift / ROC-AUC clean",
         TRIED,
         DEVELOPMENT,
         lambda tag, pair: slashed([*rows[pair, tag]["shifts"][:2], rows[pair, tag]["clean"][0]]),
@@ -258,13 +258,13 @@ WAYS = {
 
 @table("probe-held-out-share")
 def held_out_share(results: Results) -> str:
-    """ROC-AUC of several weightings of head and softmax, on images that no other study uses."""
+    """Return the ROC-AUC by weights of head and softmax."""
     found = results.json("probe/held-out-share.json")
     lines = [
         [words, *(slashed([found[task]["roc_auc"][way][part] for part in ("clean", "shift")]) for task in HELD_OUT)]
         for way, words in WAYS.items()
     ]
-    lines.append(["the share that was chosen", *(f"{found[task]['share']:g}" for task in HELD_OUT)])
+    lines.append(["chosen share", *(f"{found[task]['share']:g}" for task in HELD_OUT)])
     return markdown(["ROC-AUC clean / shift", *HELD_OUT.values()], lines)
 
 
@@ -275,7 +275,7 @@ def _tag(text: str) -> str:
 
 @table("probe-transformers")
 def transformers(results: Results) -> str:
-    """ROC-AUC on vision transformers trained for this comparison, by kind and seed."""
+    """Return the ROC-AUC on vision transformers."""
     found = results.json("probe/transformers.json")
     kinds = {1: "class token", 2: "two heads"}
     rows = []
@@ -297,7 +297,7 @@ COSTS = {
 
 @table("probe-cost")
 def cost(results: Results) -> str:
-    """Costs of the probe, in trainings and forward passes of the network."""
+    """Return the costs of the probe."""
     machines = [json.loads(path.read_text()) for path in sorted((results.folder / "probe").glob("cost-*.json"))]
     names = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
     columns = [(machine, name) for machine in machines for name in names if name in machine]

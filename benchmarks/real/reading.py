@@ -1,7 +1,7 @@
-"""The record of the study in results/real: means by suite, the best rival of each network, differences with intervals.
+"""Measurements of the study in results/real: means by suite, best rivals, and differences with intervals.
 
-A family's value is the mean over its intensities, a suite's value the mean over its families. results/real/PROTOCOL.md
-describes how networks and suites are weighted, and how the best rival is chosen.
+The value of a family is the mean over its intensities, and that of a suite the mean over its families. See
+results/real/PROTOCOL.md for the weights of networks and suites and the choice of the best rival.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS = {
     "from-tiny": "Tiny, then full size",
 }
 FIRST = ("cifar", "imagenette", "text")
-"""The families of the first protocol, whose mean has a bar; the families of the amendments are judged separately."""
+"""The families of the first protocol, which are judged together; those of the amendments are judged separately."""
 SUITES = {
     "clean": "clean",
     "shift": "shift",
@@ -39,20 +39,20 @@ SUITES = {
     "either": "either",
 }
 STRICT = "strict"
-"""The suite "unseen" without noise and blur, which resemble perturbations of the probe."""
+"""The suite "unseen" without noise and blur, which resemble training perturbations."""
 SHIFTED = ("shift", "unseen", "natural")
 """The suites whose mean has a bar."""
 BARRED = ("clean", *SHIFTED)
-"""The suites in which the default must not be far behind the best rival."""
+"""The suites with a bar for every network."""
 OURS = "probe"
 METRICS = ("roc_auc", "pr_auc")
 STEP = 1e-4
-"""The unit of the recorded replicates, which are stored as differences from the value."""
+"""The unit of the stored replicates, which are differences from the value."""
 RESAMPLES = 2000
 
 
 class Group:
-    """Measurements on the networks of one family; the path has no suffix."""
+    """Measurements on one family of networks."""
 
     def __init__(self, path: Path) -> None:
         self.facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
@@ -66,11 +66,11 @@ class Group:
         self.gaps, self.family = cache(self._gaps), cache(self._family)
 
     def scores(self, network: str, *kinds: str) -> list[str]:
-        """The scores of the given kinds on a network."""
+        """Return the scores of the given kinds on a network."""
         return [score for (own, score), kind in self._kind.items() if own == network and kind in kinds]
 
     def _family(self, network: str, score: str, metric: str) -> np.ndarray:
-        """The values (F,) of all families; NaN if no condition has both right and wrong predictions."""
+        """Return the values (F,) of all families; NaN if no condition has both right and wrong predictions."""
         values = self._metrics[self._row[network, score], METRICS.index(metric)]
         found = []
         for family in self.families:
@@ -79,25 +79,25 @@ class Group:
         return np.array(found)
 
     def value(self, network: str, score: str, suite: str, metric: str = "roc_auc") -> float:
-        """The mean over the families of a suite."""
+        """Return the mean over the families of a suite."""
         return float(np.nanmean(self.family(network, score, metric)[self._inside(suite)]))
 
     def mean(self, score: str, suite: str, metric: str = "roc_auc", networks: list[str] | None = None) -> float:
-        """The mean over networks."""
+        """Return the mean over networks."""
         return float(np.mean([self.value(name, score, suite, metric) for name in networks or self.networks]))
 
     def best(self, network: str, suite: str) -> str:
-        """The best rival: among scores of one pass except probes, the one with the highest ROC-AUC."""
+        """Return the best score with one pass, except probes."""
         return max(self.scores(network, "single"), key=lambda score: self.value(network, score, suite))
 
     def rank(self, network: str, suite: str) -> tuple[int, int, bool]:
-        """Return the rank of the default among rows with one pass, the number of rows, and True if it is not tied."""
+        """Return the rank of the default, the number of scores, and True without a tie."""
         rivals = [self.value(network, score, suite) for score in self.scores(network, "single")]
         own = self.value(network, OURS, suite)
         return 1 + sum(value > own for value in rivals), 1 + len(rivals), own not in rivals
 
     def has(self, suite: str) -> bool:
-        """Return True if any condition belongs to a suite; `STRICT` exists only for images."""
+        """Return True if any condition belongs to a suite."""
         return suite in self.suites or (suite == STRICT and ("unseen", "fog") in self.families)
 
     def _inside(self, suite: str) -> np.ndarray:
@@ -106,13 +106,13 @@ class Group:
         return np.array([own == suite for own, _ in self.families])
 
     def replicates(self, network: str, score: str, suite: str) -> np.ndarray:
-        """The ROC-AUC (F, R) of a suite's families with resampled images."""
+        """Return bootstrap values (F, R) of the ROC-AUC."""
         inside = self._inside(suite)
         moved = self._moved[self._row[network, score]][inside]
         return self.family(network, score, "roc_auc")[inside][:, None] + STEP * moved
 
     def _gaps(self, suite: str, rival: str, own: str = OURS) -> tuple[np.ndarray, np.ndarray]:
-        """The default, or another row, minus a rival in ROC-AUC: values (networks,) and replicates (networks, F, R).
+        """Return values (networks,) and replicates (networks, F, R) of the difference in ROC-AUC from a rival.
 
         The rival "best" is the best rival on each network.
         """
@@ -125,31 +125,31 @@ class Group:
 
 
 class Study:
-    """The families of networks that have been run, from results/real or another folder with the same layout."""
+    """The families of networks in a folder with the layout of results/real."""
 
     def __init__(self, folder: Path) -> None:
         self.groups = {name: Group(folder / name) for name in GROUPS if (folder / f"{name}.json").is_file()}
 
     def one(self, group: str, network: str, suite: str, rival: str = "best") -> Interval:
-        """The default minus a rival on one network; the interval resamples families and images."""
+        """Return the difference from a rival on one network."""
         found = self.groups[group]
         values, drawn = found.gaps(suite, rival)
         row = found.networks.index(network)
         return _interval(float(values[row]), [{suite: drawn[row : row + 1]}])
 
     def mean(self, suites: tuple[str, ...], rival: str = "best", group: str = "", own: str = OURS) -> Interval:
-        """The same, averaged over suites, networks and families of networks; the interval also resamples networks."""
+        """Return the mean difference from a rival; the interval resamples networks, families and images."""
         chosen = self._chosen(group)
         parts = [{s: found.gaps(s, rival, own) for s in suites if found.has(s)} for found in chosen]
         value = np.mean([np.mean([values.mean() for values, _ in part.values()]) for part in parts])
         return _interval(float(value), [{s: drawn for s, (_, drawn) in part.items()} for part in parts])
 
     def _chosen(self, only: str) -> list[Group]:
-        """The given family of networks, or the families of the first protocol."""
+        """Return one family of networks, or those of the first protocol."""
         return [found for name, found in self.groups.items() if name == only or (only == "" and name in FIRST)]
 
     def strongest(self, only: str = "") -> str:
-        """The rival with the best mean over suites with a bar, if it was measured on all networks (of one family)."""
+        """Return the rival with the best mean over suites with a bar."""
         groups = self._chosen(only)
         everywhere = [set(group.scores(network, "single")) for group in groups for network in group.networks]
         common = sorted(set.intersection(*everywhere))
@@ -164,7 +164,7 @@ class Study:
 
 
 def _interval(value: float, groups: list[dict[str, np.ndarray]]) -> Interval:
-    """The 95% percentile interval of the mean of replicates (networks, F, R) over groups and suites."""
+    """Return the 95% percentile interval of the mean of replicates (networks, F, R) over groups and suites."""
     rng = np.random.default_rng(0)
     total = np.zeros(RESAMPLES)
     for suites in groups:

@@ -1,4 +1,4 @@
-"""The tables and numbers of the study of real networks that docs/results/real-networks.md quotes."""
+"""Tables and numbers of the study of real networks for docs/results/real-networks.md and its appendix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = {
     "QIPF, authors' program": "the paper's QIPF, authors' program",
 }
 PROBED = ("camvid", "g2p", "g2p-phonemes")
-"""Families whose judged row is a probe for pixels or tokens, and not `qipf.default`."""
+"""Families judged by a probe for pixels or tokens instead of `qipf.default`."""
 PASSES = {"image and mirror image": 2, "ensemble of 4": 4, "ensemble of the other 3": 3}
 NETWORKS = {
     "resnet": "ResNet-",
@@ -36,12 +36,12 @@ CONDITIONS = {
     "unseen-fog-4.0": "fog, severity 4",
     "resembling-gaussian-noise-4.0": "Gaussian noise, severity 4",
 }
-"""The conditions under which whole maps were compared on CamVid."""
+"""The conditions for the comparison of maps on CamVid."""
 
 
 @cache
 def study(results: Results) -> Study:
-    """The record, read once."""
+    """Return the measurements, which are read only once."""
     return Study(results.folder / "real")
 
 
@@ -58,7 +58,7 @@ def _title(network: str) -> str:
 
 
 def _in_words(name: str, group: str = "") -> str:
-    """Return the title of a score, with the number of passes if there are several."""
+    """Return the title of a score, with its number of passes if there are several."""
     plain = "**the probe**" if group in PROBED and name == OURS else NAMES.get(name, name)
     count = next((passes for start, passes in PASSES.items() if name.startswith(start)), 1)
     return f"{plain} ({count} passes)" if count > 1 else plain
@@ -66,7 +66,7 @@ def _in_words(name: str, group: str = "") -> str:
 
 @table("real-best-{group}", group=GROUPS)
 def against_best(results: Results, group: str) -> str:
-    """ROC-AUC of the default and of the best rival, and their difference, by network and suite."""
+    """Return the default and the best rival, by network and suite."""
     found = _group(results, group)
     rows = []
     for network in found.networks:
@@ -83,7 +83,7 @@ def against_best(results: Results, group: str) -> str:
 @table("real-all-{group}", group=GROUPS)
 @table("real-all-ten", group="imagenette", task=TEN)
 def everything(results: Results, group: str, task: str = "") -> str:
-    """ROC-AUC / average precision of every score by suite, mean over networks, best first."""
+    """Return every score by suite, best first."""
     found = _group(results, group)
     networks = [name for name in found.networks if name.endswith(TEN) == (task == TEN)]
     listed = [found.scores(name, "probe", "single", "many") for name in networks]
@@ -93,7 +93,7 @@ def everything(results: Results, group: str, task: str = "") -> str:
 
 @table("real-summaries-{group}", group=("g2p",))
 def summaries(results: Results, group: str) -> str:
-    """ROC-AUC / average precision of every score of sequences, with its best summary, by suite, best first."""
+    """Return every score with its best summary, best first."""
     found = _group(results, group)
     (network,) = found.networks
     best: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _best_first(found: Group, scores: list[str], networks: list[str], group: str
 
 @table("real-families-{group}", group=GROUPS)
 def families(results: Results, group: str) -> str:
-    """ROC-AUC / average precision of each family of shifts, mean over networks."""
+    """Return ROC-AUC / average precision by family."""
     found = _group(results, group)
     rivals = [study(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
     here = found.scores(found.networks[0], "single", "many")
@@ -152,7 +152,7 @@ SUMMARY = {
 
 @table("real-summary")
 def summary(results: Results) -> str:
-    """Return the probe minus the best rival with one pass on clean and shifted inputs, by family of networks."""
+    """Return the difference from the best rival by family of networks."""
     found = study(results)
     suites = {("clean",): "clean", SHIFTED: "under shift"}
     networks = {name: words for name, words in SUMMARY.items() if name in found.groups}
@@ -161,7 +161,7 @@ def summary(results: Results) -> str:
 
 @table("real-means")
 def means(results: Results) -> str:
-    """The default minus the best rival on each network and suite, by family of networks in the first protocol."""
+    """Return the difference from the best rival by suite."""
     found = study(results)
     groups = [name for name in found.groups if name in FIRST]
     rows = []
@@ -176,7 +176,7 @@ def means(results: Results) -> str:
 
 
 def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str, tuple[int, int, bool]]]:
-    """Return the difference from the best rival and the rank of the default, for every network and suite with a bar."""
+    """Return the difference from the best rival and the rank, for every network and suite with a bar."""
     return [
         (found.one(name, network, suite).value, network, suite, group.rank(network, suite))
         for name, group in found.groups.items()
@@ -190,7 +190,7 @@ def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str
 @table("real-bars")
 @table("real-bars-{group}", group=GROUPS)
 def bars(results: Results, group: str = "") -> str:
-    """The bars of the protocol with their verdicts, for the families of the first protocol or for one family."""
+    """Return the bars and their verdicts."""
     found = study(results)
     judged = (group,) if group else FIRST
     cells = _barred(found, judged)
@@ -208,14 +208,14 @@ def bars(results: Results, group: str = "") -> str:
     rows = [
         ["every network and suite", "not behind the best rival by more than .01", worst, MET[value >= -0.01]],
         [f"mean over {named}", "ahead by at least .02", signed(overall), MET[overall.value >= 0.02]],
-        ["rank among rows with one pass", "reported", ranks, NOTHING],
+        ["rank among scores with one pass", "none", ranks, NOTHING],
     ]
-    return markdown(["what", "bar", "measured", "met"], rows)
+    return markdown(["comparison", "bar", "measured", "met"], rows)
 
 
 @value("real-cells")
 def counted(results: Results, which: str, group: str = "") -> str:
-    """Return in how many cells with a bar the default is `behind` the best rival by more than .01, or alone `first`."""
+    """Count the cells in which the default is `behind` or alone `first`."""
     cells = _barred(study(results), (group,) if group else FIRST)
     found = [value < -0.01 if which == "behind" else place == 1 and alone for value, *_, (place, _, alone) in cells]
     return f"{sum(found)} of {len(cells)}"
@@ -223,7 +223,7 @@ def counted(results: Results, which: str, group: str = "") -> str:
 
 @table("real-people")
 def people(results: Results) -> str:
-    """Rank correlation of each score with the entropy of people's labels, by network."""
+    """Return the rank correlation with the entropy of human labels."""
     found = study(results).groups["cifar"].facts["people"]
     networks = list(found)
     scores = list(found[networks[0]])
@@ -231,12 +231,12 @@ def people(results: Results) -> str:
     for score in sorted(scores, key=lambda name: -float(np.mean([found[n][name][0] for n in networks]))):
         cells = [f"{number(found[n][score][0])} ± {number(found[n][score][1])}" for n in networks]
         rows.append([_in_words(score), *cells, number(float(np.mean([found[n][score][0] for n in networks])))])
-    return markdown(["rank correlation with human doubt", *map(_title, networks), "mean"], rows)
+    return markdown(["rank correlation with human uncertainty", *map(_title, networks), "mean"], rows)
 
 
 @table("real-accuracy-{group}", group=GROUPS)
 def accuracy(results: Results, group: str) -> str:
-    """The accuracy of networks, posteriors and ensembles, by suite."""
+    """Return the accuracies by suite."""
     found = _group(results, group)
     people = dict.fromkeys(who for values in found.facts["accuracy"].values() for who in values)
 
@@ -261,7 +261,7 @@ def _right(found: Group, values: list[float], suite: str) -> float:
 
 @value("real-gap")
 def gap(results: Results, suites: str, group: str = "", rival: str = "best", own: str = OURS) -> str:
-    """The default or another row minus a rival in ROC-AUC, for suites joined by "+"."""
+    """Return the difference between a row and a rival, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
     found = study(results)
     theirs = found.strongest(group) if rival == "strongest" else rival
@@ -270,19 +270,19 @@ def gap(results: Results, suites: str, group: str = "", rival: str = "best", own
 
 @table("real-newcomer")
 def newcomer(results: Results) -> str:
-    """Times of each command of the page."""
+    """Return the times of the commands."""
     found = results.json("real/newcomer.json")
     steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
     parts = {f"`{words}`": found["steps"][name] for name, words in steps.items() if name in found["steps"]}
-    parts["together"] = found["total"]
+    parts["total"] = found["total"]
     seconds = ("wall_seconds", "processor_seconds")
     rows = [[name, *(f"{part[kind]:.0f} s" for kind in seconds)] for name, part in parts.items()]
-    return markdown(["step", "on the clock", "of the processor"], rows)
+    return markdown(["step", "elapsed time", "processor time"], rows)
 
 
 @table("real-maps")
 def maps(results: Results) -> str:
-    """The rank correlation of an image's mean uncertainty with its fraction of wrong pixels, mean over networks."""
+    """Return the rank correlation of mean uncertainty and wrong pixels."""
     found = list(results.json("real/camvid.json", "maps").values())
     scores = list(found[0][next(iter(CONDITIONS))])
     rows = []
@@ -293,14 +293,14 @@ def maps(results: Results) -> str:
         1000 * float(np.mean([own[key][score]["seconds"] for own in found for key in CONDITIONS])) for score in scores
     ]
     overlap = np.nanmean(np.asarray(list(results.json("real/camvid.json", "overlap").values()), dtype=float))
-    rows.append(["mean overlap (IoU) of the networks, clean", number(float(overlap)), "", ""])
+    rows.append(["mean IoU of the networks, clean", number(float(overlap)), "", ""])
     rows.append(["milliseconds per image", *(f"{value:.1f}" for value in times)])
-    return markdown(["rank correlation with the share of wrong pixels", *scores], rows)
+    return markdown(["rank correlation with the fraction of wrong pixels", *scores], rows)
 
 
 @table("real-few-images")
 def few_images(results: Results) -> str:
-    """ROC-AUC by the number of images per class and the weight of the network's own softmax."""
+    """Return the ROC-AUC by number of images per class."""
     found = results.json("real/few-images.json")
     rows = []
     for row in found["rows"]:

@@ -1,4 +1,4 @@
-"""ConfidNet (Corbière et al. 2019): a copy of the encoder that learns the probability of the true class."""
+"""ConfidNet (Corbière et al. 2019), a copy of the encoder that learns to predict the probability of the true class."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from twin.networks import frozen, pieces
 from twin.setting import Setting
 
 COPIES = 8
-"""Number of augmented copies of every image for the first step, which learns from their features."""
+"""The number of augmented copies of every image whose features train the head."""
 
 
 class Confidence(nn.Module):
-    """Five dense layers with 400 hidden units; the sigmoid of the output is the confidence."""
+    """A head of five dense layers with a sigmoid output."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Confidence(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(400, 1))
 
     def logits(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):  # most confidences are so near 1 that half precision ties
+        with torch.autocast(x.device.type, enabled=False):  # in half precision, confidences near 1 would be tied
             return self.layers(x.float())[:, 0]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class Confidence(nn.Module):
 
 
 def confid_net(setting: Setting, net: nn.Module, seed: int) -> tuple[nn.Module, Confidence, dict[str, float]]:
-    """Return the trained encoder and head with the better held-out average precision, before or after fine-tuning."""
+    """Return encoder, head and facts, with or without fine-tuning, whichever is better on held-out data."""
     name, schedule, augment = setting.name, setting.confidence, setting.recipe.augment
     split, held_out = setting.data.train, setting.data.held_out
     encoder, last = frozen(pieces(name, net)[:-1]), frozen(pieces(name, net)[-1])
@@ -78,7 +78,7 @@ def _read(encoder: nn.Module, last: nn.Module, split: Split, augment: Augment, s
 
 
 class _Beside(nn.Module):
-    """Return the confidence and the class probabilities, with dropout and the statistics of batch-norm frozen."""
+    """Compute the confidence and the class probabilities, with dropout off and batch norm in evaluation mode."""
 
     def __init__(self, tuned: nn.Module, head: Confidence, fixed: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Compute and record ROC-AUC, average precision and AURC of many conditions at once, with replicates for intervals."""
+"""ROC-AUC, average precision and AURC in many conditions at once, with bootstrap replicates."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ REPLICATES = 50
 
 
 def ranked(scores: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the order of every row of (K, N) scores, least sure first, and True for each error in that order."""
+    """Return the order of scores (K, N), least certain first, and the errors in that order."""
     order = scores.double().argsort(dim=1, descending=True, stable=True)
     return order, wrong.gather(1, order)
 
 
 def detection(order: Tensor, wrong: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ROC-AUC, average precision and AURC of every row of `ranked`; NaN if all predictions or none are wrong.
+    """Return ROC-AUC, average precision and AURC of every row; NaN if no prediction is wrong, or every one is.
 
-    `weights` (N,) says how often each prediction counts; None for once.
+    Args:
+        order: The first result of `ranked`.
+        wrong: The second result of `ranked`.
+        weights: The weight (N,) of each prediction; None for equal weights.
     """
     error = wrong.double()
     weight = torch.ones_like(error) if weights is None else weights.double()[order]
@@ -34,7 +37,7 @@ def detection(order: Tensor, wrong: Tensor, weights: Tensor | None = None) -> tu
     seen_errors, seen = error.cumsum(1), weight.cumsum(1)
     auc = ((seen_errors - error / 2) * right).sum(1) / (errors * rights)
     precision = (error * seen_errors / seen.clamp_min(1e-9)).sum(1) / errors
-    # AURC: the mean error rate among the accepted, over all coverages; accepted are those with the lowest scores
+    # AURC is the mean error rate of the accepted predictions, those with the lowest scores, over all coverages
     left_errors, left = errors[:, None] - seen_errors + error, seen[:, -1:] - seen + weight
     aurc = (weight * left_errors / left.clamp_min(1e-9)).sum(1) / seen[:, -1]
     bad = (errors == 0) | (rights == 0)
@@ -42,7 +45,7 @@ def detection(order: Tensor, wrong: Tensor, weights: Tensor | None = None) -> tu
 
 
 class Record:
-    """The metrics and replicates of every score on every network."""
+    """The metrics and replicates of all scores on all networks."""
 
     def __init__(self, listed: list[Condition], count: int, device: str) -> None:
         generator = torch.Generator().manual_seed(12345)  # the same weights for every score
@@ -53,11 +56,11 @@ class Record:
         self.values: dict[str, list[np.ndarray]] = {name: [] for name in ("metrics", "replicates")}
 
     def add(self, base: int, name: str, scores: Tensor, wrong: Tensor, **more: Any) -> None:
-        """Add the (K, N) scores of one method on one base network."""
+        """Add the scores (K, N) of one method on one base network."""
         shown = [i for i, c in enumerate(self.listed) if c.group != "ood"]
         metrics = torch.stack(detection(*ranked(scores, wrong)))
         outside = [i for i, c in enumerate(self.listed) if c.group == "ood"]
-        for i in outside:  # tell inputs of another dataset from clean test images
+        for i in outside:  # inputs of another dataset against clean test images
             both = torch.cat([scores[0], scores[i]])[None]
             foreign = torch.cat([torch.zeros_like(wrong[0]), torch.ones_like(wrong[0])])[None]
             metrics[:, i] = torch.stack(detection(*ranked(both, foreign)))[:, 0]
@@ -71,7 +74,7 @@ class Record:
         self.values["replicates"].append(replicates.half().numpy())
 
     def write(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write one file of arrays (if there are rows) and then one file of facts, which replace earlier files."""
+        """Write the facts and any arrays, replacing earlier files."""
         if self.rows:
             with replacing(path.with_suffix(".npz")) as file:
                 np.savez_compressed(file, **{name: np.stack(values) for name, values in self.values.items()})

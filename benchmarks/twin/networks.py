@@ -1,4 +1,4 @@
-"""Networks of the twin study, their pieces, their training and their predictions in every condition."""
+"""Networks of the twin study: training, predictions, and their division into pieces."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from twin import published
 from twin.setting import Setting
 
 CHUNK = 5000
-"""Number of images that are perturbed at a time."""
+"""The number of images to perturb at a time."""
 MIDDLE = {"lenet": 2, "vgg3": 1, "resnet18": 5}
-"""The first piece behind the middle of a network."""
+"""The index of the first piece after the middle of a network."""
 
 
 def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
-    """Return the network of a seed, from the cache or newly trained."""
+    """Return the network of a seed, cached or newly trained."""
     net, file = setting.fresh(seed), cache / f"{setting.pair}-{seed}.pt"
     if file.exists():
         net.load_state_dict(torch.load(file, weights_only=True))
@@ -40,14 +40,14 @@ def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
 
 
 def train_by(how: Recipe, net: nn.Module, split: Split, seed: int, **changed: Any) -> nn.Module:
-    """Train a network by a recipe, with some settings changed."""
+    """Train a network by a recipe; keyword arguments override settings."""
     settings = {**dataclasses.asdict(how), "seed": seed, "cuda_graph": True, "progress": False, **changed}
     return train(net, split, **settings)
 
 
 @torch.no_grad()
 def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Tensor:
-    """Return the softmax (K, N, C) in every condition, computed in half precision on a GPU."""
+    """Return the softmax (K, N, C), in half precision on a GPU."""
     on_gpu = images[0].device.type == "cuda"
     layout = torch.channels_last if on_gpu else torch.contiguous_format
     net = net.eval().to(memory_format=layout)  # pyright: ignore[reportCallIssue]
@@ -60,7 +60,7 @@ def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Te
 
 
 def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
-    """Return the `probabilities` of the network of a seed, computed only once."""
+    """Return the `probabilities` of the network of a seed."""
     file = cache / f"{setting.pair}-{seed}.probabilities.pt"
     if not file.exists():
         with replacing(file) as part:
@@ -69,7 +69,7 @@ def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
 
 
 def pieces(name: str, net: nn.Module) -> nn.Sequential:
-    """Return the network as a sequence of pieces that share its weights; the last piece is the last linear layer."""
+    """Return the network as a sequence of pieces that share its weights."""
     if name == "lenet":
         blocks = [[net.conv1, nn.Tanh()], [net.pool], [net.conv2, nn.Tanh()], [net.pool], [nn.Flatten()]]
         dense = [[net.dense1, nn.Tanh()], [net.dense2, nn.Tanh()], [net.dense3]]
@@ -82,26 +82,26 @@ def pieces(name: str, net: nn.Module) -> nn.Sequential:
 
 
 def check_pieces(name: str, net: nn.Module, images: Tensor) -> None:
-    """Raise unless the pieces compute the same outputs as the network."""
+    """Raise if the pieces and the network compute different outputs."""
     with torch.no_grad():
         net.eval()
         torch.testing.assert_close(pieces(name, net)(images), net(images), rtol=1e-3, atol=1e-3)
 
 
 def draw_without_bending(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb three quarters of the images as `draw_images` does, but without elastic distortion."""
+    """Perturb three quarters of the images, without elastic distortion."""
     kinds, intensities = draw_perturbations(len(images), generator, [n for n in PERTURBATIONS if n != "elastic"])
     skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.25
     return perturb_batch(images, torch.where(skip, -1, kinds), intensities, generator)
 
 
 def frozen(trunk: nn.Module) -> nn.Module:
-    """Return a copy that is never trained."""
+    """Return a copy that cannot be trained."""
     return copy.deepcopy(trunk).eval().requires_grad_(False)
 
 
 class Behind(nn.Sequential):
-    """A frozen trunk, which stays in evaluation mode, and a part that is trained behind it."""
+    """A frozen trunk followed by a trained part."""
 
     def train(self, mode: bool = True) -> Behind:
         super().train(mode)
@@ -110,7 +110,7 @@ class Behind(nn.Sequential):
 
 
 def second_network(fresh: nn.Module, how: Recipe, split: Split, seed: int) -> None:
-    """Train a new network by its recipe on clean images and one perturbed copy of each, drawn again in every epoch."""
+    """Train a new network on clean images and a fresh perturbed copy of each."""
     count = len(split.inputs)
     both = torch.cat([split.inputs, split.inputs])
     generator = torch.Generator(both.device).manual_seed(seed)
@@ -126,7 +126,7 @@ def second_network(fresh: nn.Module, how: Recipe, split: Split, seed: int) -> No
 
 
 class Viewed(nn.Module):
-    """A network that is applied to a view of each image, or to the image itself without a view."""
+    """A network applied to a view, or to the image if `view` is None."""
 
     def __init__(self, net: nn.Module, view: str | None) -> None:
         super().__init__()

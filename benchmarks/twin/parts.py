@@ -1,4 +1,4 @@
-"""The parts of a unit in the twin study, which fit scorers, score every condition and record rows."""
+"""The parts of a unit in the twin study: each fits scorers, scores every condition and records the results."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from twin.setting import Setting
 
 Facts = dict[str, Any]
 Guard = Callable[[str, float], None]
-"""Called with the name of the next step and its approximate duration; raises if there is not enough time."""
+"""A function of the name and the expected seconds of the next step; raises if too little time is left."""
 
 TRAINING = {"lenet": 2.0, "vgg3": 9.0, "resnet18": 24.0, "published": 10.0}
 PASS = {"lenet": 0.5, "vgg3": 2.5, "resnet18": 9.0, "published": 4.0}
-"""Approximate durations in seconds of a training and of a pass over all conditions, on an H200."""
+"""Approximate seconds of a training and of a pass over all conditions, on an H200."""
 DEPTH = 0.75
-"""The depth of the twins, as set in the third part of the protocol."""
+"""The depth of the twins in the third part of the protocol."""
 DEPTHS = (0.25, 0.5, 0.95)
-"""Other depths to measure."""
+"""Other depths for comparison."""
 FEW = (4, 8, 16, 32, 64, 128)
 """Numbers of labels per class."""
 BATCH = 4000
 
 
 class Unit:
-    """One base network of a pair, with the results computed for it so far."""
+    """One base network of a pair, with its results."""
 
     def __init__(self, setting: Setting, base: int, cache: Path, guard: Guard) -> None:
         self.setting, self.base, self.cache, self._guard = setting, base, cache, guard
         self.name = f"{setting.pair}-{base}"
 
     def room(self, what: str, trainings: float = 0.0, passes: float = 0.0) -> None:
-        """Raise if there is not enough time for the given numbers of trainings and of passes over all conditions."""
+        """Raise if too little time is left."""
         name = self.setting.name
         self._guard(f"{self.name}: {what}", trainings * TRAINING[name] + passes * PASS[name])
 
     def record(self) -> Record:
-        """Return a new record for the pair's conditions."""
+        """Return an empty record for the pair's conditions."""
         return Record(self.setting.listed, len(self.setting.labels), self.setting.device)
 
     @cached_property
@@ -69,19 +69,19 @@ class Unit:
         return torch.load(self.cache / f"{self.name}.predicted", weights_only=True).long().to(self.setting.device)
 
     def lost(self, done: Container[str]) -> str:
-        """Return a missing file of the cache that finished parts wrote and later parts need, if any."""
+        """Return the names of missing cache files."""
         made = {"network": f"{self.name}.pt", "fit": f"{self.name}-twin.qipf", "scores": f"{self.name}.predicted"}
         missing = [file for part, file in made.items() if part in done and not (self.cache / file).exists()]
         return " and ".join(missing)
 
     def now(self) -> float:
-        """Return the time after the device has finished its work."""
+        """Return the time when the device has finished its work."""
         if self.setting.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
     def scorer(self, what: str, trainings: float, fit: Callable[[], Any]) -> tuple[Any, float]:
-        """Return a scorer, from the cache or newly fitted, and the fitting time in seconds."""
+        """Return a scorer, cached or newly fitted, and its fitting seconds."""
         file = self.cache / f"{self.name}-{what.replace(' ', '-')}.qipf"
         times = file.with_suffix(".seconds")
         if times.exists():
@@ -95,21 +95,21 @@ class Unit:
         return scorer, seconds
 
     def probe(self, what: str = "probe", **more: Any) -> tuple[Any, float]:
-        """Return `qipf.default` for the network and the training images."""
+        """Return the default scorer and its fitting time."""
         data = self.setting.data.train
         return self.scorer(what, 1.0, lambda: qipf.default(self.net, data, batch_size=BATCH, progress=False, **more))
 
     def twin(self, what: str = "twin", **more: Any) -> tuple[Any, float]:
-        """Return `qipf.default` with `effort="thorough"`."""
+        """Return the scorer with `effort="thorough"` and its fitting time."""
         more = {"effort": "thorough", "depth": DEPTH, "batch_size": BATCH, "progress": False, **more}
         return self.scorer(what, 3.0, lambda: qipf.default(self.net, self.setting.data.train, **more))
 
     def right(self, chances: Tensor) -> list[float]:
-        """Return the accuracy in every condition."""
+        """Return the accuracy of posteriors (K, N, C) in every condition."""
         return [round(float(value), 5) for value in (chances.argmax(2) == self.setting.labels).double().mean(1)]
 
     def add(self, record: Record, facts: Facts, name: str, chances: Tensor, **more: Any) -> None:
-        """Record the contrast of the network's class under a posterior (K, N, C), and the accuracy of the posterior."""
+        """Record the contrast and the accuracy of posteriors (K, N, C)."""
         classes = self.predicted
         scores = contrast(chances.double().flatten(0, 1), classes.flatten()).reshape(classes.shape)
         record.add(self.base, name, scores, classes != self.setting.labels, **more)
@@ -117,12 +117,12 @@ class Unit:
         facts["accuracy"][f"{name}{number} {self.base}"] = self.right(chances)
 
     def add_scores(self, record: Record, name: str, scores: Tensor, **more: Any) -> None:
-        """Record scores (K, N) of the network's predictions."""
+        """Record scores (K, N) for the network's predictions."""
         record.add(self.base, name, scores, self.predicted != self.setting.labels, **more)
 
     @torch.no_grad()
     def seen(self, scorer: Any, view: str | None, images: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Return the network's logits and a scorer's posteriors (K, N, C) for a view of conditions, as deployed."""
+        """Return logits and posteriors (K, N, C) for a view of each condition."""
         guarded = qipf.wrap(self.net, scorer, posterior=True)
         logits, chances = [], []
         for condition in self.setting.images if images is None else images:
@@ -132,7 +132,7 @@ class Unit:
         return torch.stack(logits), torch.stack(chances)
 
     def add_views(self, record: Record, facts: Facts, name: str, scorer: Any, counts: tuple[int, ...]) -> list[Tensor]:
-        """Record the scores of a scorer with several views, and return the network's logits for each view."""
+        """Record a scorer by number of views, and return the logits of each view."""
         views = [None, *scorer.fitted.facts.get("views", ())][: max(counts)]
         self.room(name, passes=1.6 * len(views))
         found, total = [], 0.0
@@ -166,7 +166,7 @@ def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
-    """Fit the probe and the twin while nothing else runs on the device."""
+    """Fit the probe and the twin, with nothing else on the device."""
     probe, facts["probe_seconds"] = unit.probe()
     twin, facts["twin_seconds"] = unit.twin()
     facts["shares"] = {"probe": probe.share, "twin": (twin.share, twin.head_share)}
@@ -177,7 +177,7 @@ def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
 
 @torch.no_grad()
 def added_passes(unit: Unit, scorer: Any) -> dict[str, float]:
-    """Return the time that `qipf.wrap` adds to a forward pass, as a fraction of the pass, by batch size."""
+    """Return the time that `qipf.wrap` adds, in passes, by batch size."""
     guarded = qipf.wrap(unit.net, scorer)
     found = {}
     for size in (1, 32, 500, 2000):
@@ -196,7 +196,7 @@ def _time(unit: Unit, module: nn.Module, inputs: Tensor, repeats: int) -> float:
 
 
 def score(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with the network, the probe and the twin, with views."""
+    """Score with the network, the probe and the twin."""
     probe, _ = unit.probe()
     logits = unit.add_views(record, facts, "probe", probe, (1, 2))
     first = logits[0].flatten(0, 1)
@@ -204,7 +204,7 @@ def score(unit: Unit, record: Record, facts: Facts) -> None:
     unit.add_scores(record, "entropy", Entropy()(Outputs(first)).reshape(shape))
     unit.add_scores(record, "max softmax", SoftmaxResponse()(Outputs(first)).reshape(shape))
     facts["accuracy"][f"network {unit.base}"] = unit.right(logits[0])
-    if len(logits) > 1:  # no view may be valid
+    if len(logits) > 1:  # a network may have no valid view
         twice: Any = sum(part.double().softmax(2) for part in logits) / len(logits)
         unit.add(record, facts, "network x2", twice)
         unit.add_scores(record, "network x2, entropy", entropy(twice))
@@ -212,19 +212,19 @@ def score(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def more_views(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with the twin and four views."""
+    """Score with the twin with four views."""
     unit.add_views(record, facts, "twin", unit.twin()[0], (4,))
 
 
 def without_bending(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with a probe and a twin that are trained without elastic distortion."""
+    """Score with scorers trained without elastic distortion."""
     for name, fit in (("probe", unit.probe), ("twin", unit.twin)):
         scorer, _ = fit(f"{name} without elastic", perturb_only=networks.draw_without_bending)
         unit.add_views(record, facts, f"{name} without elastic", scorer, (1, 2))
 
 
 def ensemble(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with ensembles of five and ten networks, without the base network, by four statistics."""
+    """Score with ensembles, which exclude the base network."""
     s = unit.setting
     total, uncertain = 0.0, 0.0
     for number, seed in enumerate(s.members):
@@ -246,7 +246,7 @@ def _add_mean(unit: Unit, record: Record, facts: Facts, name: str, mean: Any, un
 
 
 def second(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with second networks trained on perturbed images: one network with one and two views, and five networks."""
+    """Score with networks trained on perturbed images."""
     s = unit.setting
     total = [0.0, 0.0]
     for number in range(s.second):
@@ -277,7 +277,7 @@ def _second_chances(unit: Unit, number: int, facts: Facts) -> list[Tensor]:
 
 
 def sub_ensemble(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with a deep sub-ensemble: the network, and new last pieces trained on its frozen first pieces."""
+    """Score with a deep sub-ensemble."""
     s = unit.setting
     members: list[nn.Module] = []
     start = networks.MIDDLE[s.name]
@@ -316,7 +316,7 @@ def _doubts(encoder: nn.Module, head: Confidence, images: list[Tensor]) -> Tenso
 
 
 def depth(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with twins of other depths and one view."""
+    """Score with twins of other depths, with one view."""
     about = facts["depth"] = {}
     for share in DEPTHS:
         twin, seconds = unit.twin(f"depth {share}", depth=share)
@@ -326,7 +326,7 @@ def depth(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def few_labels(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score clean images with probes and twins that are fitted to few labels per class."""
+    """Score with probes and twins fitted to few labels."""
     s = unit.setting
     clean, labels = s.images[:1], s.data.train.targets.cpu()
     found = facts["few"] = []

@@ -1,15 +1,14 @@
-"""Run the twin study on a GPU, one unit after another. A unit is a pair and one of its base networks.
+"""Run the twin study on a GPU, unit by unit. A unit is a pair and one of its base networks.
 
     python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --budget 540
     python benchmarks/twin/program.py --data DATA --cache CACHE --out OUT --smoke --device cpu --units mnist-1005
 
-DATA has the folders mnist, kmnist, cifar10, fashion-mnist and resnets (`published.py`). OUT gets two files per unit,
-arrays and facts, which are written after each part. CACHE gets networks, scorers and predictions. A call skips what OUT
-has, so a later call continues; without the CACHE of a unit, it asks to remove its files from OUT and to begin again. No
-part is begun that would not end within `--budget` seconds. `WORK` is the order; results/twin/PROTOCOL.md says what is
-measured, and at its end what is to be done before the run.
+DATA contains the folders mnist, kmnist, cifar10, fashion-mnist and resnets (see `published.py`). After each part of a
+unit, its arrays and facts are written to two files in OUT. CACHE holds networks, scorers and predictions. A later call
+continues after the parts in OUT, which requires their CACHE. No step is started that would not end within `--budget`
+seconds. `WORK` lists units and parts in order; results/twin/PROTOCOL.md describes them.
 
-With `--smoke` everything is tiny, and the numbers mean nothing: a LeNet takes a minute on a CPU core.
+With `--smoke`, everything is tiny and the numbers are meaningless; a LeNet takes a minute on a CPU core.
 """
 
 from __future__ import annotations
@@ -46,39 +45,39 @@ WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST[1:], ("depth", "sub-ensemble")),
     (FIRST, ("more-views", "second", "confidnet")),
 )
-"""Units and their parts, in the order in which they are done."""
+"""Units and their parts, in order."""
 NEEDED = ("network", "fit", "scores")
-"""Parts that all later parts depend on."""
+"""Parts on which all later parts depend."""
 
 
 class Stop(Exception):
-    """There is not enough time for the next step."""
+    """Too little time is left for the next step."""
 
 
 class Clock:
-    """The remaining time, and a log of the steps."""
+    """A time budget with a log."""
 
     def __init__(self, budget: float) -> None:
         self.begin, self.budget = time.perf_counter(), budget
 
     def guard(self, what: str, seconds: float) -> None:
-        """Raise Stop if less than this time is left."""
+        """Raise Stop if fewer than `seconds` are left."""
         left = self.budget - (time.perf_counter() - self.begin)
         if left < seconds:
-            raise Stop(f"stopped before {what}: it takes about {seconds:.0f} s, and {left:.0f} s are left")
+            raise Stop(f"stopped before {what}, which takes about {seconds:.0f} s: only {left:.0f} s are left")
 
     def say(self, what: str) -> None:
-        """Print one line."""
+        """Print a line with the elapsed seconds."""
         print(f"[{time.perf_counter() - self.begin:6.1f}] {what}", flush=True)
 
 
 def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
-    """Run the missing parts of a unit, and write the unit after each part."""
+    """Run the missing parts of a unit."""
     path = out / f"{unit.name}.json"
     done = json.loads(path.read_text())["parts"] if path.exists() else {}
     lost = unit.lost(done)
     if lost:
-        clock.say(f"{unit.name}: skipped, CACHE has no {lost}; put it back, or remove {unit.name}.* from OUT")
+        clock.say(f"{unit.name}: skipped because CACHE has no {lost}; restore it, or delete {unit.name}.* from OUT")
         return
     for part in wanted:
         if part in done:
@@ -92,7 +91,7 @@ def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
             PARTS[part](unit, record, facts)
         except Stop:
             raise
-        except Exception:  # a failed part must not prevent the others
+        except Exception:  # other parts can still run
             clock.say(f"{unit.name}: {part} failed\n{traceback.format_exc()}")
             continue
         facts["part_seconds"] = unit.now() - begin
@@ -102,7 +101,7 @@ def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
 
 
 def add(unit: Unit, part: str, record: Record, facts: dict[str, Any], path: Path) -> None:
-    """Append a part to the record of a unit."""
+    """Append a part to the files of a unit."""
     about: dict[str, Any] = {"rows": [], "pair": unit.setting.pair, "base": unit.base, "accuracy": {}, "parts": {}}
     if path.exists():
         about = json.loads(path.read_text())
@@ -110,7 +109,7 @@ def add(unit: Unit, part: str, record: Record, facts: dict[str, Any], path: Path
     if rows:
         with np.load(path.with_suffix(".npz")) as earlier:
             for name, values in record.values.items():
-                values[:0] = earlier[name][: len(rows)]  # more if a call was killed between the two files
+                values[:0] = earlier[name][: len(rows)]  # there are more if a call was killed between the two writes
     record.rows[:0] = rows
     about["accuracy"] |= facts.pop("accuracy")
     about["parts"][part] = facts
@@ -124,19 +123,19 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="folder with the data")
     parser.add_argument("--cache", type=Path, required=True, help="folder for networks and finished parts")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which nothing new is begun")
+    parser.add_argument("--budget", type=float, default=1e9, help="time limit in seconds")
     parser.add_argument(
-        "--units", nargs="+", default=FIRST + SECOND + PUBLISHED, help="such as mnist-1005; default: all"
+        "--units", nargs="+", default=FIRST + SECOND + PUBLISHED, help="units to run, such as mnist-1005 (default: all)"
     )
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--smoke", action="store_true", help="try the program out")
+    parser.add_argument("--smoke", action="store_true", help="run a tiny version as a test")
     chosen = parser.parse_args()
     chosen.cache.mkdir(parents=True, exist_ok=True)
     chosen.out.mkdir(parents=True, exist_ok=True)
     clock = Clock(chosen.budget)
     settings: dict[str, Setting] = {}
     torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cuda.matmul.allow_tf32 = False  # scores are computed with the defaults of PyTorch
+    torch.backends.cuda.matmul.allow_tf32 = False  # as by default in PyTorch
     try:
         for names, parts in WORK:
             for name in names:

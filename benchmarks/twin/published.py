@@ -1,7 +1,7 @@
-"""The ResNets for CIFAR-10 of He et al. (2016), in the form of the weights that Idelbayev published.
+"""The ResNets of He et al. (2016) for CIFAR-10, with the weights published by Idelbayev.
 
-Shortcuts that change the shape take every second pixel and add channels of zeros. The files of
-`akamaster/pytorch_resnet_cifar10`, such as resnet20-12fca82f.th, are expected in the folder `resnets` of the data.
+The weight files of `akamaster/pytorch_resnet_cifar10`, such as resnet20-12fca82f.th, belong in the folder `resnets` of
+the data.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 SIZES = (20, 32, 44, 56)
-"""The number of layers of each network, which is its "seed"."""
+"""The numbers of layers of the networks, used as their seeds."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Block(nn.Module):
-    """Two convolutions and a shortcut."""
+    """Two convolutions and a shortcut without weights."""
 
     def __init__(self, before: int, channels: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Three stages of blocks with 16, 32 and 64 channels; takes images with values in [0, 1]."""
+    """A ResNet for images with values in [0, 1]."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class ResNet(nn.Module):
 
 
 def read(net: nn.Module, size: int, folder: str) -> nn.Module:
-    """Load the published weights of a network."""
+    """Load the published weights into a network and return it."""
     (file,) = (Path(folder) / "resnets").glob(f"resnet{size}-*.th")
     state = torch.load(file, map_location="cpu", weights_only=True)["state_dict"]
     net.load_state_dict({name.removeprefix("module."): values for name, values in state.items()})

@@ -1,4 +1,4 @@
-"""The conditions of the twin study: 8,000 test images per pair, clean, shifted, corrupted, and out of distribution."""
+"""The data of the twin study: 8,000 test images per pair, clean, shifted, corrupted and out of distribution."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PAIRS = {
     "resnet18": ("cifar10", "resnet18", "fashion-mnist"),
     "published": ("cifar10", "published", "fashion-mnist"),
 }
-"""The dataset, the network and the out-of-distribution set of every pair; "published" are four ResNets of others."""
+"""The dataset, network and out-of-distribution dataset of every pair; "published" stands for four published ResNets."""
 EXTRA = "no relative"
-"""The group of two families without any relative in training, which the probe study does not have."""
+"""The group of the two families that the probe study does not have."""
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
 
 
 class Condition(NamedTuple):
-    """One set of inputs: a group (column of the tables), a family within it, and its intensity."""
+    """A set of inputs by group, family and intensity."""
 
     group: str
     family: str
@@ -41,7 +41,7 @@ class Condition(NamedTuple):
 
 
 def conditions(pair: str) -> list[Condition]:
-    """Return every condition of a pair, beginning with the clean test set."""
+    """Return all conditions of a pair, clean first."""
     found = [Condition("clean", "clean", 0.0)]
     found += [Condition("shift", name, float(t)) for name, levels in shifts.SHIFTS.items() for t in levels]
     for name in CORRUPTIONS:
@@ -70,7 +70,7 @@ def images_of(data: StudyData, condition: Condition, folder: str) -> Tensor:
 
 
 def _foreign(images: Tensor, file: Path) -> Tensor:
-    """Return images of a file with the channels and the size of the images of the dataset."""
+    """Return the images of a file with the number of channels and the size of `images`."""
     pixels = datasets.parse_idx(gzip.decompress(file.read_bytes()))[: len(images), None]
     other = torch.from_numpy(pixels.astype(np.float32) / 255).to(images)
     channels, size = images.shape[1], images.shape[-1]
@@ -79,7 +79,7 @@ def _foreign(images: Tensor, file: Path) -> Tensor:
 
 
 class Schedule(NamedTuple):
-    """Epochs and constant learning rates of the two steps of ConfidNet; Adam, batches of 128, as in its paper."""
+    """Epochs and learning rates of the two training steps of ConfidNet."""
 
     head_epochs: int = 200
     head_rate: float = 1e-4
@@ -92,7 +92,7 @@ _IMAGES: dict[str, list[Tensor]] = {}
 
 
 class Setting:
-    """A pair with its data, conditions and settings; everything is tiny in a smoke test."""
+    """A pair with data, conditions and settings; `smoke` reduces them."""
 
     def __init__(self, pair: str, folder: str, device: str, smoke: bool) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class Setting:
         self.digits = dataset != "cifar10"
         self.view = "right" if self.digits else "mirror"
         data = load_data(dataset, 5000, folder, device)
-        count = len(data.test.inputs)  # without the images that a prototype has seen
+        count = len(data.test.inputs)  # excludes the images that a prototype has seen
         rows = torch.from_numpy(np.setdiff1d(np.arange(count), common_rows(count, 2000))).to(device)
         self.data = data._replace(test=Split(data.test.inputs[rows], data.test.targets[rows]))
         self.listed = conditions(pair)
@@ -114,7 +114,7 @@ class Setting:
         self.labels = self.data.test.targets
 
     def fresh(self, seed: int) -> nn.Module:
-        """An untrained network of the pair."""
+        """Return an untrained network of the pair."""
         if self.pair == "published":
             return ResNet(seed).to(self.device)
         _, channels, size, _ = self.data.train.inputs.shape
@@ -122,7 +122,7 @@ class Setting:
 
     @property
     def images(self) -> list[Tensor]:
-        """The images of every condition, which pairs with the same dataset share."""
+        """The images of every condition."""
         dataset = PAIRS[self.pair][0]
         if dataset not in _IMAGES:
             _IMAGES[dataset] = self._made()
@@ -147,7 +147,7 @@ class Setting:
         self.data = self.data._replace(**parts)
         first = {}
         for condition in self.listed:
-            first[condition.group, condition.family] = condition  # the strongest
+            first[condition.group, condition.family] = condition  # the strongest intensity
         self.listed = list(first.values())
         self.recipe = dataclasses.replace(self.recipe, epochs=1)
         self.confidence = Schedule(head_epochs=8, epochs=1)

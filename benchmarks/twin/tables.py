@@ -1,7 +1,7 @@
-"""The tables of the twin study in README.md, docs/research/twin.md and its appendix.
+"""Tables of the twin study for README.md, docs/research/twin.md and its appendix.
 
-Means, columns and intervals are those of the probe study; results/twin/PROTOCOL.md describes rows and bars. The record
-of its first part, a prototype, is in results/twin/prototype.
+Means and intervals are computed as in the probe study; results/twin/PROTOCOL.md describes rows, columns and bars. The
+results of the prototype are in results/twin/prototype.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COLUMNS = {
     "shift": "five shifts",
     "unseen": "unseen",
     "strict": "strict",
-    "no relative": "no relative",
+    "no relative": "unrelated",
     "resembling": "resembling",
     "clean": "clean",
     "ood": "other data",
@@ -36,11 +36,11 @@ BARS = (
     ("twin x2", ("clean",), ("roc_auc",), -0.005),
     ("twin", ("shift", "unseen", "strict"), ("roc_auc", "pr_auc"), 0.0),
 )
-"""Our row, columns, metrics, and the minimum difference from the contrast of the ensemble of ten."""
+"""The bars: a row, columns, metrics, and the minimum difference from the contrast of the ensemble of ten."""
 BOTH = {"roc_auc": "ROC-AUC", "pr_auc": "average precision"}
 SMALLEST = 0.005
 LONGEST = 1.5
-"""The longest permitted fitting time of a twin, in trainings of the network."""
+"""The maximum fitting time of a twin, in trainings of the network."""
 SHORT = (
     "entropy", "ensemble of 10", "probe", "probe without elastic", "twin", "twin x2", "twin without elastic x2",
     "5 second networks",
@@ -54,27 +54,27 @@ README = {
     "entropy": "entropy",
     "QIPF, authors' program": "the paper's QIPF †",
 }
-"""The rows of the README's table; rows that are not in the twin study come from the probe study."""
+"""The rows of the README's table; those that the twin study lacks come from the probe study."""
 NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
 
 
 class Units(Pair):
-    """All measured networks of a pair, with the interface of a pair in the probe study."""
+    """Measurements on the networks of one pair."""
 
     def families(self, group: str) -> list[str]:
-        """Return the families of a column; names of families are unique."""
+        """Return the families of a column."""
         if group == "no relative":
             return [family for family in NO_RELATIVE if family in {own for _, own in self.places}]
         return super().families(group)
 
     def own_group(self, group: str, family: str) -> str:
-        """Return the group in which a family of a column was measured."""
+        """Return the group of a column's family."""
         if group == "no relative":
             return next(own for own, name in self.places if name == family)
         return super().own_group(group, family)
 
     def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
-        """Return the mean over a column; ", best" selects the best statistic of an ensemble in that column."""
+        """Return the mean over a column; ", best" selects an ensemble's best statistic."""
         if not score.endswith(", best"):
             return super().value(score, group, metric, base)
         name = score.removesuffix(", best")
@@ -82,12 +82,12 @@ class Units(Pair):
         return max(super(Units, self).value(kind, group, metric, base) for kind in kinds if self.of(kind))
 
     def with_row(self, score: str) -> list[int]:
-        """Return the networks that have the row."""
+        """Return the networks on which a score was measured."""
         return sorted({self.rows[row]["base"] for row in self.of(score.removesuffix(", best"))})
 
 
 class Twins(Study):
-    """The pairs that have been measured, with one file per network."""
+    """The pairs that have been measured."""
 
     kind, files = Units, "{}-*.npz"
 
@@ -118,7 +118,7 @@ def _both(pair: Units, row: str, column: str, base: int | None = None) -> str:
 
 @table("twin-readme")
 def readme(results: Results) -> str:
-    """Return the table in the README: ROC-AUC / average precision on LeNets and on CIFAR-10."""
+    """Return the table of the README."""
     twins, probe = _of(results), Study(results.folder / "probe")
     shown = {"shift": "shifts", "strict": "corruptions", "clean": "clean"}
     places = [(group, only) for group in shown for only in SETS]
@@ -133,7 +133,7 @@ def readme(results: Results) -> str:
 
 @table("twin-short-{column}", column=("shift", "strict", "no relative", "clean"))
 def short(results: Results, column: str) -> str:
-    """Return ROC-AUC / average precision of the main rows in one column of the study, by pair."""
+    """Return the main rows in one column, by pair."""
     pairs = _of(results).pairs
     heads = {name: _counted(name, pair) for name, pair in pairs.items()}
 
@@ -168,7 +168,7 @@ def _columns(pair: Units) -> dict[str, str]:
 
 
 def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
-    """Yield the cells of every bar, and True if it is met."""
+    """Yield every bar as table cells, with True if it is met."""
     asked = [
         (ours, "ensemble of 10", column, metric, least)
         for ours, columns, metrics, least in BARS
@@ -189,7 +189,9 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
             yield _bar(name, pair, words, f"{gap:+.3f}", gap, gap >= least)
         parts = pair.units[0]["parts"]
         spent = parts["fit"]["twin_seconds"] / parts["network"]["training_seconds"]
-        yield _bar(name, pair, "fitting of the twin, at most 1.5 trainings", f"{spent:.2f}", spent, spent <= LONGEST)
+        yield _bar(
+            name, pair, "fitting time of the twin, at most 1.5 trainings", f"{spent:.2f}", spent, spent <= LONGEST
+        )
 
 
 def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) -> tuple[list[str], bool]:
@@ -200,40 +202,40 @@ def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) 
 @table("twin-bars")
 @table("twin-missed", missed=True)
 def bars(results: Results, missed: bool = False) -> str:
-    """Return every bar on every pair, or only those that are missed."""
+    """Return all bars, or only those missed."""
     rows = [cells for cells, met in _judged(_of(results)) if not (missed and met)]
-    return markdown(["pair", "bar", "difference", "verdict"], rows)
+    return markdown(["pair", "bar", "measured", "verdict"], rows)
 
 
 @value("twin-bars")
 def counted(results: Results) -> str:
-    """Return the number of bars that are met, and the number of all bars."""
+    """Return the number of bars that are met, of all bars."""
     met = [met for _, met in _judged(_of(results))]
     return f"{sum(met)} of {len(met)}"
 
 
 @value("twin")
 def one(results: Results, score: str, column: str, *pairs: str) -> str:
-    """Return the ROC-AUC of a row on some pairs."""
+    """Return the ROC-AUC of a row on the given pairs."""
     return listed(number(_of(results).pairs[name].value(score, column)) for name in pairs)
 
 
 @value("no-elastic")
 def without_elastic(results: Results, score: str) -> str:
-    """Return the ROC-AUC of a row without elastic distortion under the five shifts on CIFAR-10."""
+    """Return a row without elastic distortion on CIFAR-10 under the five shifts."""
     name, _, views = score.partition(" ")
     return one(results, f"{name} without elastic {views}".strip(), "shift", *SETS["cifar"])
 
 
 @value("no-relative")
 def without_relative(results: Results) -> str:
-    """Return the gain of two views of the twin over the ensemble on CIFAR-10 in the column "no relative"."""
+    """Return the lead of the twin x2 on CIFAR-10 in the column "unrelated"."""
     return gap(results, "twin x2", "ensemble of 10", "no relative", *SETS["cifar"])
 
 
 @table("twin-accuracy")
 def accuracies(results: Results) -> str:
-    """Return the accuracy of every posterior, under shift and on clean images."""
+    """Return the accuracy of every posterior."""
     pairs = _of(results).pairs
 
     def cell(row: str, name: str) -> str:
@@ -248,7 +250,7 @@ def accuracies(results: Results) -> str:
 
 @table("twin-depth-{name}", name=PAIRS)
 def depths(results: Results, name: str) -> str:
-    """Return the cost, fitting time and quality of the prototype on the first network of a pair, by depth."""
+    """Return costs and scores of the prototype by depth of the copy."""
     pair = _prototype(results).pairs[name]
     unit = pair.units[0]
     rows = []
@@ -259,13 +261,13 @@ def depths(results: Results, name: str) -> str:
         rows.append([depth, f"{share:.2f}", f"{facts['parameters']:,}", f"{facts['seconds']:.1f}", *cells])
     if not rows:
         return f"*{PAIRS[name]}: not measured yet.*"
-    heads = ["added share of a pass", "parameters", "fitting, s", "five shifts", "strict", "no relative", "clean"]
-    return markdown([f"{PAIRS[name]}: copied", *heads], rows)
+    heads = ["added passes", "parameters", "fitting, s", "five shifts", "strict", "unrelated", "clean"]
+    return markdown([f"{PAIRS[name]}, copied part", *heads], rows)
 
 
 @table("twin-times")
 def times(results: Results) -> str:
-    """Return the fitting time as a multiple of the network's training, and the cost that `wrap` adds by batch size."""
+    """Return fitting times and the passes that `wrap` adds."""
     rows = []
     for name, pair in _of(results).pairs.items():
         parts = pair.units[0]["parts"]
@@ -276,26 +278,26 @@ def times(results: Results) -> str:
             rows.append(
                 [f"{PAIRS[name]}, {score}", f"{training:.1f}", f"{spent:.1f}", f"{spent / training:.2f}", *added]
             )
-    return markdown(["", "training, s", "fitting, s", "in trainings", "batch 1", "32", "500", "2,000"], rows)
+    return markdown(["", "training, s", "fitting, s", "fitting, trainings", "batch 1", "32", "500", "2,000"], rows)
 
 
 @value("twin-fitting")
 def fitting(results: Results, score: str) -> str:
-    """Return the fitting time of a scorer on an H200, in trainings of LeNet, VGG-3 and ResNet-18."""
+    """Return the fitting time on an H200, in trainings."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}" for parts in units)
 
 
 @value("twin-adds")
 def adds(results: Results, score: str) -> str:
-    """Return the cost that `wrap` adds for one input on an H200, in passes of LeNet, VGG-3 and ResNet-18."""
+    """Return the passes that `wrap` adds to one input on an H200."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit']['added_passes'][score]['1']:.1f}" for parts in units)
 
 
 @value("twin-gap")
 def gap(results: Results, ours: str, theirs: str, column: str, *pairs: str) -> str:
-    """Return the difference between two rows in ROC-AUC and average precision, for some pairs or sets of pairs."""
+    """Return the differences between two rows, for pairs or sets of pairs."""
     found = _of(results)
     gaps = [[found.difference(ours, theirs, column, metric, only).value for metric in BOTH] for only in pairs]
     return listed(" / ".join(f"{one:+.3f}" for one in both) for both in gaps)
