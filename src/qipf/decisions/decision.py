@@ -70,7 +70,7 @@ class Promise:
 
 
 class Decision(Attachment):
-    """Accept predictions whose uncertainty does not exceed a threshold, with a statistical guarantee.
+    """A rule that accepts predictions with uncertainties up to a threshold, with a statistical guarantee.
 
     Promises:
 

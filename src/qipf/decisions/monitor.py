@@ -157,7 +157,7 @@ class Status:
 
 
 class Monitor(Attachment):
-    """Monitor live predictions without labels, in bounded memory.
+    """A monitor of live predictions that needs no labels and bounded memory.
 
     Fit it to labelled held-out predictions with `Monitor().fit_scorer(scorer, held_out)`, then call `add(outputs)` or
     `add_scores(...)` for each batch. A monitor attached to a scorer is saved with it and used by `qipf watch`. The

@@ -28,7 +28,7 @@ def method_for(errors: int) -> Literal["isotonic", "logistic"]:
 
 
 class ErrorProbability(Attachment):
-    """Convert scores into the probability that a prediction is wrong.
+    """A map from scores to the probability that a prediction is wrong.
 
     Fit it to held-out predictions, never to the evaluation data. Probabilities are valid on average over predictions
     with the same score, for the distribution of the held-out data; under shift they are usually too low. They never

@@ -26,7 +26,7 @@ _CHUNK = 8_192
 
 
 class SequentialTest:
-    """Bet on the ranks of scores, in bounded memory.
+    """A sequential test that bets on the ranks of scores, in bounded memory.
 
     Args:
         reference: Held-out scores (N,), at least two.

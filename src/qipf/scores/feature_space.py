@@ -25,8 +25,8 @@ class GeometricMargin(Scorer):
 
     .. math::  u = -\min_{j \ne c^*} \frac{z_{c^*} - z_j}{\| w_{c^*} - w_j \|}
 
-    This is the geometric margin of multi-class linear classifiers (Crammer and Singer, 2001) in feature space. The
-    rows w of the head's weight matrix are estimated from the reference outputs (`qipf.scores.reference`).
+    This is the geometric margin of multi-class linear classifiers (Crammer and Singer, 2001) in feature space. The rows
+    w of the head's weight matrix are estimated from the reference outputs.
     """
 
     name: ClassVar[str] = "geometric-margin"
@@ -63,12 +63,11 @@ class ViM(Scorer):
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
-    u increases with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is
-    estimated from the outputs, so no model is needed; `fitted.facts["head_error"]` is the error of the estimate. If the
-    largest logits are negative on average, alpha is 0 and only the energy remains.
+    The head is estimated from the reference outputs; `fitted.facts["head_error"]` is the relative error of the
+    estimate. If the largest logits are negative on average, :math:`\alpha` is 0 and only the energy remains.
 
     Args:
-        dimension: D; None for the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
+        dimension: D; by default, the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
             half the number of features otherwise.
     """
 
@@ -113,12 +112,11 @@ class SIRC(Scorer):
 
     .. math::  u = \log(1 - p_{c^*}) + \log\left( 1 + e^{-(S - a) / \sigma} \right), \qquad a = \mu - 3 \sigma
 
-    S, which has the mean :math:`\mu` and the standard deviation :math:`\sigma` over the reference inputs, is large for
-    features similar to reference features. The second term is close to 0 for such features and grows for other
-    features. The paper's score is the exponential of u, which ranks predictions in the same way.
+    S is large for features that are similar to the reference features, and has the mean :math:`\mu` and the standard
+    deviation :math:`\sigma` over the reference inputs. The paper's score is the exponential of u.
 
     Args:
-        secondary: S: "residual" for minus the length of the features outside the principal space, as in `ViM`, or
+        secondary: S: "residual" for the negated length of the features outside the principal space, as in `ViM`, or
             "norm" for the L1 norm of the features.
     """
 
@@ -159,7 +157,7 @@ class SIRC(Scorer):
 
 
 def paper_dimension(width: int) -> int:
-    """Return the dimension of the principal space that the paper uses for features of this width."""
+    """Return the dimension of the principal space in the paper for this number of features."""
     return 1000 if width >= 2048 else 512 if width >= 1024 else width // 2
 
 

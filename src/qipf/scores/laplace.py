@@ -32,23 +32,21 @@ class LastLayerLaplace(Scorer):
     .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
 
-    Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`, because a common shift of all logits
-    does not change the softmax: the data cannot determine the shift, and its prior variance would dominate all other
-    variances. The head is linear, so :math:`\tilde z_c` has the variance
-    :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation divides it by
-    :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the class c* that the network predicts:
+    Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`, because the data do not determine a
+    common shift. The centred logit :math:`\tilde z_c` has the variance
+    :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation divides the logit by
+    :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the predicted class c*:
 
     .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
 
-    Fit it to outputs of training inputs; labels are not used. By default, the prior precision maximises the
-    marginal likelihood of the head that `qipf.scores.reference` estimates.
+    Fit it to outputs of training inputs; labels are not used.
 
     Args:
-        structure: "kronecker" for the form above; "full" for the exact :math:`P = \sum_i
-            (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, for heads with at most 4,096
-            parameters.
-        prior_precision: :math:`\delta`; None maximises the marginal likelihood.
-        train_size: n, if the outputs are a sample of the training data; None for the number of outputs.
+        structure: "kronecker" for the form above; "full" for the exact
+            :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, for heads with at
+            most 4,096 parameters.
+        prior_precision: :math:`\delta`; by default, the value that maximises the marginal likelihood.
+        train_size: n, if the outputs are a sample of the training data; by default, the number of outputs.
     """
 
     name: ClassVar[str] = "last-layer-laplace"
@@ -107,7 +105,9 @@ class LastLayerLaplace(Scorer):
         return {"roots": vectors * np.sqrt(np.maximum(variances, 0))[:, None, :]}, precision
 
     def _precision(self, curvature: np.ndarray, squared_head: float) -> float:
-        r"""Return the given prior precision, or the one that maximises the log marginal likelihood (up to a constant).
+        r"""Return the prior precision, by default the value that maximises the log marginal likelihood.
+
+        Up to a constant, the log marginal likelihood is
 
         .. math::  \tfrac12 \left( k \log\delta - \delta |W|^2 - \sum_i \log(\lambda_i + \delta) \right)
         """
