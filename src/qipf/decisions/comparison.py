@@ -75,13 +75,13 @@ class Comparison:
         title: The model and the data.
         about: A description of the predictions.
         rows: The measures of every score or scale on the original data.
-        times: The times of every score or scale, keyed by name.
+        times: The times of the scores or scales, keyed by name.
         failed: The reasons for omitting scores or scales, keyed by name.
-        shifted: A description of the predictions and the rows of each shifted set, keyed by the name of the set.
+        shifted: The description and the rows of each shifted set, keyed by name.
         coverage: The nominal coverage of the intervals; None for scores.
-        scores: One uncertainty per prediction, keyed by the name of the score.
+        scores: One uncertainty per prediction, keyed by score.
         correct: True for each correct prediction.
-        overlays: Overlays of segmented images, keyed by the name of the set.
+        overlays: Overlays of segmented images, keyed by set.
         doubt: The reason why no score is recommended; otherwise empty.
     """
 
@@ -165,7 +165,7 @@ def compare(
     response minus the AURC of the score.
 
     Args:
-        scores: One uncertainty per prediction, (N,), keyed by the name of the score.
+        scores: One uncertainty per prediction, (N,), keyed by score.
         correct: True for each correct prediction, (N,).
         groups: The group of each prediction, (N,) integers, if predictions are dependent, such as the pixels of an
             image. Whole groups are resampled.
@@ -230,9 +230,8 @@ def recommended(rows: Sequence[Compared]) -> str:
     """Return the name of the score or scale to use.
 
     `default` is recommended if it is significantly better than the softmax response, unless another score is
-    significantly better than `default`. Otherwise, the best score is recommended if it is significantly better than the
-    softmax response; if not, the softmax response is recommended. A scale is recommended if it is significantly better
-    than one width for all inputs.
+    significantly better than `default`. Otherwise, the best score or scale is recommended if it is significantly better
+    than the baseline, and the baseline if not.
     """
     if "loss" in rows[0].measures:
         return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
@@ -304,10 +303,8 @@ def _under_shift(found: Comparison) -> str:
 
 
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Return simultaneous 95 % confidence intervals of all gains.
-
-    All intervals extend by the same number of standard deviations, a quantile of the largest deviation of any gain.
-    """
+    """Return simultaneous 95 % confidence intervals of all gains."""
+    # all intervals extend by the same number of standard deviations, a quantile of the largest deviation of any gain
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
         return {name: (float(values[0]), math.nan, math.nan) for name, values in gains.items()}
@@ -349,9 +346,9 @@ def compare_intervals(
     Args:
         intervals: The lower and upper ends, (N, targets) each, keyed by scale; `ONE_WIDTH` is required.
         scores: One uncertainty per input, (N,), keyed by scale.
-        predictions: (N, targets).
-        targets: (N, targets) or, for one target, (N,).
-        coverage: The nominal coverage of the intervals.
+        predictions: The predictions, (N, targets).
+        targets: The targets, (N, targets) or, for one target, (N,).
+        coverage: The nominal coverage.
         bootstrap: The number of bootstrap resamples.
         seed: The seed of the resamples.
     """

@@ -34,9 +34,8 @@ class Promise:
     """A promise about the accepted predictions.
 
     Attributes:
-        kind: "error": at most a fraction `limit` of the accepted predictions is wrong. "loss": the mean loss of the
-            accepted predictions, in [0, 1], is at most `limit`. "accept": at least a fraction `limit` of the traffic is
-            accepted.
+        kind: "error" limits the fraction of wrong predictions among the accepted predictions; "loss" limits their mean
+            loss, which is in [0, 1]; "accept" sets the minimum fraction of the traffic that is accepted.
         limit: The fraction or the mean loss, strictly between 0 and 1.
         confidence: The probability, over the draw of the held-out data, that a promise about errors or losses holds.
             For "accept", the confidence level of the reported intervals.
@@ -79,16 +78,14 @@ class Decision(Attachment):
     * "accept>=0.9": at least 90 % of the traffic is accepted, on average over held-out data; `proof` contains a
       confidence interval for the error rate.
 
-    The first two promises hold with probability `confidence` over the draw of the held-out data, for any score, model
-    and distribution. They require that held-out and live predictions are independent draws from one distribution, and
-    that neither the model nor the scorer was fitted to the held-out data. No promise holds under distribution shift;
-    `check` tests for shift without labels.
+    The first two promises hold with probability `confidence` over the draw of the held-out data. They require that
+    held-out and live predictions are independent draws from one distribution, and that neither the model nor the scorer
+    was fitted to the held-out data. No promise holds under distribution shift; `check` tests for shift without labels.
 
     Args:
         promise: A string in one of these forms, or a `Promise`.
         confidence: The probability with which the promise holds; ignored if `promise` is a `Promise`.
-        seed: The seed of the split of the held-out data into a part that proposes thresholds and a part that tests
-            them.
+        seed: The seed of the split into a part that proposes thresholds and a part that tests them.
     """
 
     kind: ClassVar[str] = "decision"
@@ -161,11 +158,11 @@ class Decision(Attachment):
         """Test without labels whether live outputs still resemble the held-out outputs.
 
         A Kolmogorov-Smirnov test compares the scores, and a permutation test of the energy distance compares the
-        features (or logits). The tests assume that live predictions are independent draws. They can miss a change in a
-        few rows, and cannot detect a change in the labels alone.
+        features or logits. The tests assume independent live predictions. They can miss a change in a few rows, and
+        cannot detect a change in the labels alone.
 
         Args:
-            outputs: Live `Outputs`, or scores (N,) if the decision was fitted to scores.
+            outputs: Live `Outputs`, or scores (N,) after `fit`.
             level: The maximum probability of a false alarm.
         """
         self.threshold  # noqa: B018 (raises before the scorer is asked for)

@@ -28,10 +28,9 @@ class Intervals(Attachment):
     r"""Prediction intervals :math:`f_j \pm q_j s_j` that contain the target :math:`y_j` with a given probability.
 
     :math:`s_j` is the scale of the prediction :math:`f_j`, and :math:`q_j` is the :math:`\lceil (n + 1) c \rceil`-th
-    smallest ratio :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). The coverage is at least c,
-    on average over held-out and live data, for any network and scale. This requires that held-out and live data are
-    exchangeable, and that neither the network nor the scale was fitted to the held-out data. The coverage is not
-    guaranteed for single inputs or under shift.
+    smallest ratio :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). If held-out and live data are
+    exchangeable and neither the network nor the scale was fitted to the held-out data, the coverage is at least c on
+    average over both. It is not guaranteed for single inputs or under shift.
 
     Args:
         coverage: The nominal coverage c.

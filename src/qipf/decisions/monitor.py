@@ -103,7 +103,7 @@ class Status:
     Attributes:
         rows: Number of live predictions.
         accuracy: Accuracy estimated by the chosen method; NaN before the first row.
-        low: Lower end of the 95 % interval of `accuracy`, which does not account for the method's bias under shift.
+        low: Lower end of the 95 % interval of `accuracy`, which ignores the method's bias under shift.
         high: Upper end of this interval.
         estimates: Estimated accuracies, keyed by method.
         reference_accuracy: Accuracy on the held-out predictions.
@@ -160,10 +160,8 @@ class Monitor(Attachment):
     """A monitor of live predictions that needs no labels and bounded memory.
 
     Fit it to labelled held-out predictions with `Monitor().fit_scorer(scorer, held_out)`, then call `add(outputs)` or
-    `add_scores(...)` for each batch. A monitor attached to a scorer is saved with it and used by `qipf watch`. The
-    false-alarm rate holds if unchanged live predictions and held-out predictions are independent draws from one
-    distribution. Changes that do not affect the scores are not detected. Under shift, check the estimated accuracy
-    against labels.
+    `add_scores(...)` for each batch. The false-alarm rate assumes independent predictions. Changes that do not affect
+    the scores are not detected. Under shift, check the estimated accuracy against labels.
 
     Args:
         false_alarm: The probability of ever raising an alarm if nothing changes.

@@ -31,9 +31,8 @@ class ErrorProbability(Attachment):
     """A map from scores to the probability that a prediction is wrong.
 
     Fit it to held-out predictions, never to the evaluation data. Probabilities are valid on average over predictions
-    with the same score, for the distribution of the held-out data; under shift they are usually too low. They never
-    decrease as the score increases, and have the array library, dtype and device of the scores. Set
-    `scorer.probability` to save the fitted object with its scorer.
+    with the same score; under shift they are usually too low. They never decrease as the score increases, and have the
+    array library, dtype and device of the scores.
 
     Args:
         method: "isotonic" for isotonic regression with linear interpolation, which needs several hundred errors.

@@ -26,16 +26,16 @@ class PredictionSets(Attachment):
 
     For class probabilities p in descending order, the score of class y at rank r is
 
-    * "lac": :math:`1 - p_y`; the sets are smallest on average, but can be empty (Sadinle et al., 2019);
-    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all more likely classes; the sets adapt to hard
-      inputs and are never empty (Romano et al., 2020, without randomisation);
-    * "raps": the score of "aps" plus `penalty` for every rank beyond `free`; the sets are smaller if there are many
+    * "lac": :math:`1 - p_y`, which gives the smallest sets on average, some of them empty (Sadinle et al., 2019);
+    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, which never gives empty sets (Romano et al., 2020, without
+      randomisation);
+    * "raps": the score of "aps" plus `penalty` for every rank beyond `free`, which gives smaller sets if there are many
       classes (Angelopoulos et al., 2021).
 
     A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
-    classes of n held-out predictions. The coverage is then at least c on average over held-out and live data, for any
-    model. This requires that held-out and live data are exchangeable, and that nothing was fitted to the held-out data.
-    The coverage is not guaranteed for single inputs, for single classes unless `per_class` is set, or under shift.
+    classes of n held-out predictions. If held-out and live data are exchangeable and nothing was fitted to the held-out
+    data, the coverage is at least c on average over both. It is not guaranteed for single inputs, for single classes
+    unless `per_class` is set, or under shift.
 
     Args:
         coverage: The nominal coverage c.

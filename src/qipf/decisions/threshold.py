@@ -37,16 +37,11 @@ class Unsupported(Problem):
 def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
     r"""Return the rank :math:`\lceil (n + 1) c \rceil` of the held-out score used as a conformal quantile.
 
-    A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005).
-
-    Args:
-        count: The number n of held-out examples.
-        coverage: The probability c.
-        which: A description of the examples for the error message, with a trailing space.
-        argument: The argument that the error message names.
+    A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005). The
+    error message names `argument` and describes the examples by `which`.
 
     Raises:
-        Unsupported: The rank is beyond the last example.
+        Unsupported: The rank exceeds the number of held-out scores.
     """
     rank = math.ceil((count + 1) * coverage - 1e-9)
     if rank > count:
@@ -260,7 +255,7 @@ def largest_not_rejected(p_value: Callable[[float], float], level: float) -> flo
 def fewest(rate: float, limit: float, level: float) -> float:
     """Return the number of accepted predictions with error rate `rate` that is likely to prove `limit`.
 
-    The number allows for one standard deviation more errors than expected, and is infinite if no number suffices.
+    It allows for one standard deviation more errors than expected, and is infinite if no number suffices.
     """
 
     def shown(count: int) -> bool:

@@ -21,7 +21,7 @@ class Check:
     """The result of `Decision.check`.
 
     Attributes:
-        alike: True if the tests find no difference between live and held-out predictions.
+        alike: True if the tests find no difference.
         p_value: The combined p-value of the tests, with a Bonferroni correction.
         level: The false-alarm rate.
         tests: The p-value of each test: "scores", and "features" or "logits".

@@ -147,9 +147,9 @@ class Scorer(ABC):
                 in any form that `qipf.weights.read_weights` accepts.
             data: Reference data as for `qipf.collect`, or `Outputs`.
             task: The task, as for `qipf.collect`.
-            features: The module whose output is used as features; by default, the input of the last layer is used.
+            features: The module whose output is used as features; by default, the input of the last layer.
             device: The device of the inputs; by default, the model's device.
-            batch_size: The number of inputs per batch, as for `qipf.collect`.
+            batch_size: The number of inputs per batch.
             progress: Show a progress bar.
         """
         self._check_features(features)
@@ -201,11 +201,10 @@ class Scorer(ABC):
         views: int | None = None, device: Any = None, store: Any = "cpu", batch_size: int | None = None,
         progress: bool = True,
     ) -> Array:  # fmt: skip
-        """Return the uncertainty of every prediction of `model` on `data`, in the shape of the predictions.
+        """Return the uncertainty of every prediction of `model` on `data`.
 
         The shape is (N,) for classes and numbers, (N, L) for labels, (N, T) for tokens, and (N, H, W) for pixels. The
-        scores of tokens are indexed by the position of the logits, and are NaN for masked tokens. Labels are checked
-        but not used.
+        scores of tokens are indexed by the position of the logits, and are NaN for masked tokens.
 
         Args:
             model: The model that this scorer was fitted to; different weights trigger a warning.
@@ -213,10 +212,10 @@ class Scorer(ABC):
             task: The task; by default, the task of the fit or, if that is unknown, the inferred task.
             features: The module whose output is used as features; by default, the module used in the fit.
             views: The number of views per image to average over, including the image itself; by default, the scorer's
-                setting. Each view takes one pass.
+                setting.
             device: The device of the inputs; by default, the model's device.
-            store: The device of the outputs and scores, or None for the model's device.
-            batch_size: The number of inputs per batch, as for `qipf.collect`.
+            store: The device of the scores, or None for the model's device.
+            batch_size: The number of inputs per batch.
             progress: Show a progress bar.
         """
         scorer = self if views is None else self.with_views(views)
@@ -236,7 +235,7 @@ class Scorer(ABC):
         return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
 
     def with_views(self, views: int) -> Self:
-        """Return a scorer that averages over this number of views per image; raise Problem if this is not supported."""
+        """Return a scorer that averages over this number of views per image, or raise Problem if it cannot."""
         if views != 1:
             raise Problem("views", f"{views!r}", expected=f"1, because {self.name} does not support views")
         return self
@@ -268,14 +267,14 @@ class Scorer(ABC):
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """The attachments of this fitted scorer, keyed by kind, for example `decision` or `intervals`."""
+        """The attachments of this scorer, keyed by kind, for example `decision` or `intervals`."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
         """Attach an object, replacing any object of the same kind; `save`, `load` and `wrap` include it.
 
         Raises:
-            ValueError: The object was fitted for a different scorer, or for a different fit of this scorer.
+            ValueError: The object belongs to a different scorer or fit.
         """
         self._require_fitted()
         if not isinstance(attachment, Attachment):
@@ -378,7 +377,9 @@ class Scorer(ABC):
         """Open the model, compare it with the model used when fitting, and infer the task."""
         facts = self._require_fitted().facts
         if task is not None and self.task_name and make_task(task).name != self.task_name:
-            raise Problem("task", make_task(task).name, expected=f"{self.task_name}, the task that {self.name} was fitted to")
+            raise Problem(
+                "task", make_task(task).name, expected=f"{self.task_name}, the task that {self.name} was fitted to"
+            )
         runner = open_model(model, device=device)
         check_facts(facts, runner, stacklevel=4)
         return begin(runner, data, task=task or facts.get("task"), batch_size=batch_size)

@@ -29,8 +29,8 @@ class Contrast(Scorer):
     .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
                  = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
 
-    The score ranks predictions like the softmax response at temperature T, but without ties between nearly certain
-    predictions. Fit it to labelled held-out outputs.
+    The score ranks predictions like the softmax response at temperature T, without ties near certainty. Fit it to
+    labelled held-out outputs.
 
     Args:
         temperature: T; by default, the temperature that maximises the likelihood of the labels.

@@ -66,7 +66,7 @@ def _shown(bad: np.ndarray, numbers: Sequence[int] | None) -> str:
 
 
 def wide(values: Array) -> Array:
-    """Cast half precision to float32, because sums need the larger range."""
+    """Cast half precision to float32."""
     if getattr(values.dtype, "itemsize", 0) >= 4:
         return values
     xp = namespace(values)
@@ -74,7 +74,7 @@ def wide(values: Array) -> Array:
 
 
 def double(values: Array) -> Array:
-    """Cast to float64 if available, because the modes are small differences between nearly equal potentials."""
+    """Cast to float64 if available."""
     xp = namespace(values)
     if compat.is_jax_array(values):
         import jax
@@ -87,7 +87,7 @@ def double(values: Array) -> Array:
 
 
 def without_autocast(values: Array) -> AbstractContextManager[Any]:
-    """Disable torch autocast on the device of `values`, because sums in half precision overflow above 65,504."""
+    """Disable torch autocast on the device of `values`."""
     if not compat.is_torch_array(values):
         return _NOTHING
     import torch
@@ -115,7 +115,7 @@ def in_range(values: Array, dtype: Any) -> Array:
 
 
 def check_scores(scores: Array, name: str) -> None:
-    """Raise Problem if scores are not finite; the message gives their rows."""
+    """Raise Problem if scores are not finite."""
     if is_traced(scores) or scores.shape[0] == 0:
         return
     xp = namespace(scores)

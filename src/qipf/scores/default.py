@@ -65,41 +65,36 @@ def default(
 ) -> Any:
     """Fit and return the recommended scorer of a trained model: `uq = qipf.default(model, train)`.
 
-    For classes, labels, tokens and pixels, the scorer is a `Probe`: the model runs on each input and on perturbed
-    copies, and a small head is trained on the resulting features. For numbers, the scorer is a `ResidualScale`. For
-    classes, pass the training inputs of the model; for other tasks, pass inputs that are new to the model. With few
-    labels, the score of classes is close to the softmax response.
+    For classes, labels, tokens and pixels, the scorer is a `Probe`, a small head that is trained on features of clean
+    and perturbed inputs. For numbers, the scorer is a `ResidualScale`. For classes, pass the training inputs of the
+    model; for other tasks, pass inputs that are new to the model.
 
     To score inputs, call `uq.score(model, inputs)`, or collect the outputs first:
     `uq(qipf.collect(model, inputs, layers=uq.layers))`.
 
     Args:
-        model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Perturbing inputs and training the
-            head require torch.
-        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, which can be combined only
-            with `effort`, `features`, `seed` and `progress`.
+        model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Training a head requires torch.
+        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features.
         task: The task, as for `qipf.collect`; by default, it is inferred.
-        effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`,
-            a trained copy of the later layers of a torch module, together with a probe. If no twin is possible, a
-            warning gives the reason, and a probe is fitted with eight perturbed copies of each input.
+        effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`
+            or, with a warning if no twin is possible, a probe with eight perturbed copies of each input.
         perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or several
-            functions `f(inputs, generator)` to add to the built-in perturbations. If inputs of the task "classes"
-            cannot be perturbed, a warning reports that no head is fitted.
+            functions `f(inputs, generator)` to add to the built-in perturbations.
         perturb_only: One or several functions that replace the built-in perturbations.
         features: The features of the head, named as in `qipf.runners.features`, for example `layer4@2x2`. By default,
             they are chosen automatically for classes, and are the input of the last layer for other tasks.
         split: The module after which a twin copies the network; by default, it is chosen by `depth`.
         depth: The approximate fraction of the network's multiplications that a twin repeats.
         checkpoint: A file from which an interrupted fit of a twin resumes.
-        size: The maximum number of inputs; arrays and datasets are sampled at random, and loaders are truncated.
+        size: The maximum number of inputs, which are drawn at random; loaders are truncated.
         memory: The maximum size of the stored features in bytes; further inputs are omitted.
         seed: The random seed.
         device: The device of the inputs; by default, the model's device.
-        batch_size: The number of inputs per batch, as for `qipf.collect`.
+        batch_size: The number of inputs per batch.
         progress: Show a progress bar.
 
     Raises:
-        Problem: An argument is invalid, data or labels are missing, or the model has no layer that a head can read.
+        Problem: An argument is invalid, or the model has no layer that a head can read.
     """
     check_choice("effort", effort, tuple(EFFORTS))
     check_whole("seed", seed, 0)
@@ -125,7 +120,7 @@ def default(
         refuse(("split", "depth"), "split already determines where the copy begins")
     if isinstance(data, Outputs):
         refuse(
-            (*COPIES, *TWIN, "task", "size", "device", "batch_size"), "for inputs only, but data is an Outputs object"
+            (*COPIES, *TWIN, "task", "size", "device", "batch_size"), "only for inputs, but data is an Outputs object"
         )
         kind = make_task(data.task or "classes")
         if kind.name != "classes" or effort == "thorough":

@@ -32,10 +32,9 @@ class LastLayerLaplace(Scorer):
     .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
 
-    Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`, because the data do not determine a
-    common shift. The centred logit :math:`\tilde z_c` has the variance
-    :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation divides the logit by
-    :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the predicted class c*:
+    Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`. A centred logit :math:`\tilde z_c`
+    has the variance :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation
+    divides it by :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the predicted class c*:
 
     .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
 

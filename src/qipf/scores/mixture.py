@@ -141,8 +141,7 @@ def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> li
         chances: The probability :math:`c_k` that each part assigns to the label of each row, (K, N); the first part is
             the softmax of the network.
         perturbed: True for perturbed copies of inputs, (N,).
-        doubt: :math:`d`, the assumed number of inputs on which the heads are wrong and the network is right, divided by
-            the number of inputs.
+        doubt: :math:`d`, the assumed fraction of inputs on which the heads are wrong and the network is right.
     """
     chances = np.maximum(np.asarray(chances, np.float64), LEAST)
     groups = [group for group in (perturbed, ~perturbed) if group.any()]
@@ -167,5 +166,5 @@ def folds(labels: np.ndarray, seed: int, count: int) -> np.ndarray:
 
 
 def parts_of(count: int) -> int:
-    """Return the number of folds for which each fold has a tenth of the inputs, but at most about `MANY` inputs."""
+    """Return the number of folds: 10, or more to limit each fold to about `MANY` inputs."""
     return max(10, count // MANY)
