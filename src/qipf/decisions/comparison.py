@@ -50,8 +50,8 @@ class Compared:
     Attributes:
         name: The name of the score or scale.
         measures: The measures, keyed by name; see `compare` and `compare_intervals`.
-        gain: The improvement over the baseline on the same resamples; NaN without a baseline. Except for `default`, the
-            confidence intervals are corrected for the number of scores.
+        gain: The improvement over the baseline; NaN without a baseline. Except for `default`, the intervals are
+            corrected for the number of scores.
     """
 
     name: str
@@ -160,15 +160,14 @@ def compare(
 ) -> list[Compared]:
     """Measure scores of the same predictions, and sort them by AURC.
 
-    The measures are the ROC-AUC (`roc_auc`) and average precision (`average_precision`) of error detection, the AURC
-    (`aurc`; lower is better) and the accuracy at 90 % coverage (`accuracy`). The gain is the AURC of the softmax
-    response minus the AURC of the score.
+    The measures are `roc_auc` and `average_precision` of error detection, `aurc` (lower is better), and `accuracy` at
+    90 % coverage. The gain is the AURC of the softmax response minus that of the score.
 
     Args:
         scores: One uncertainty per prediction, (N,), keyed by score.
         correct: True for each correct prediction, (N,).
-        groups: The group of each prediction, (N,) integers, if predictions are dependent, such as the pixels of an
-            image. Whole groups are resampled.
+        groups: The group of each prediction, (N,) integers, such as the image of each pixel. Whole groups are
+            resampled.
         bootstrap: The number of bootstrap resamples.
         seed: The seed of the resamples.
 

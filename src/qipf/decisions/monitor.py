@@ -289,7 +289,7 @@ class Monitor(Attachment):
         }
 
     def add_labels(self, correct: Array) -> None:
-        """Count the labels of earlier predictions, given the correctness (N,) of the predictions in any order."""
+        """Count the correctness (N,) of labelled predictions, in any order."""
         flags = vector(correct, "correct")
         if flags.size and not np.isin(flags, (0, 1)).all():
             raise ValueError("correct: expected booleans, or zeros and ones")

@@ -30,7 +30,7 @@ class SequentialTest:
 
     Args:
         reference: Held-out scores (N,), at least two.
-        seed: The seed for breaking ties, and for choosing the half of the reference that determines the bins.
+        seed: The seed for breaking ties and choosing the bins.
     """
 
     def __init__(self, reference: np.ndarray, seed: int = 0) -> None:

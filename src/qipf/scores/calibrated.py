@@ -60,9 +60,8 @@ class MaxLogitPNorm(Scorer):
 
     .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
 
-    By default, p is the integer from 1 to 10 with the smallest area under the risk-coverage curve on the held-out
-    outputs. If no p ranks the held-out errors better than the softmax at the fitted temperature, the score falls back
-    to that of `Contrast`, and `fitted.facts["p"]` is 0.
+    By default, p is the integer from 1 to 10 with the smallest AURC on the held-out outputs. If no p has a smaller AURC
+    than `Contrast`, the score falls back to `Contrast`, and `fitted.facts["p"]` is 0.
 
     Args:
         p: The order of the norm, or 0 for the fallback; by default, it is chosen as above.
@@ -110,8 +109,7 @@ class RelU(Scorer):
                - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
 
     where :math:`p = \mathrm{softmax}(z / T)` and D has unit Frobenius norm. Fit the score to labelled held-out outputs.
-    If there are no errors, or no entry of D is positive, all pairs of classes have the same weight, and the score ranks
-    like `Doctor`.
+    Without errors or positive entries of D, all pairs of classes have the same weight.
 
     Args:
         weight: :math:`\lambda`, from 0 to 1.

@@ -51,7 +51,7 @@ class Confidence(Scorer):
 class SoftmaxResponse(Confidence):
     r"""One minus the largest softmax probability, :math:`u = 1 - \max_j p_j`.
 
-    It is computed without cancellation, so that confident predictions do not tie at zero.
+    Confident predictions do not tie at zero.
     """
 
     name: ClassVar[str] = "softmax-response"

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class GeometricMargin(Scorer):
-    r"""The negative distance of the features from the nearest decision boundary of the head.
+    r"""The negative distance of the features from the nearest decision boundary (Crammer and Singer, 2001).
 
     .. math::  u = -\min_{j \ne c^*} \frac{z_{c^*} - z_j}{\| w_{c^*} - w_j \|}
 
-    This is the geometric margin of multi-class linear classifiers (Crammer and Singer, 2001) in feature space. The rows
-    w of the head's weight matrix are estimated from the reference outputs.
+    The rows w of the head's weight matrix are estimated from the reference outputs.
     """
 
     name: ClassVar[str] = "geometric-margin"
@@ -57,14 +56,14 @@ class GeometricMargin(Scorer):
 class ViM(Scorer):
     r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
 
-    Let o be the features for which the logits of the head are zero, and R an orthonormal basis of the space orthogonal
-    to the first D principal directions of the reference features. Then
+    Let o be the features with zero logits, and R an orthonormal basis of the space orthogonal to the first D principal
+    directions of the reference features. Then
 
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
-    The head is estimated from the reference outputs; `fitted.facts["head_error"]` is the relative error of the
-    estimate. If the largest logits are negative on average, :math:`\alpha` is 0 and only the energy remains.
+    The last layer, from features to logits, is estimated from the reference outputs; `fitted.facts["head_error"]` is
+    the relative error. If the largest logits are negative on average, :math:`\alpha` is 0.
 
     Args:
         dimension: D; by default, the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
@@ -112,8 +111,8 @@ class SIRC(Scorer):
 
     .. math::  u = \log(1 - p_{c^*}) + \log\left( 1 + e^{-(S - a) / \sigma} \right), \qquad a = \mu - 3 \sigma
 
-    S is large for features that are similar to the reference features, and has the mean :math:`\mu` and the standard
-    deviation :math:`\sigma` over the reference inputs. The paper's score is the exponential of u.
+    S has the mean :math:`\mu` and the standard deviation :math:`\sigma` over the reference inputs. The paper's score is
+    the exponential of u.
 
     Args:
         secondary: S: "residual" for the negated length of the features outside the principal space, as in `ViM`, or

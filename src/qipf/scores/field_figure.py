@@ -87,8 +87,7 @@ def _weights(field: Field | BinnedField) -> tuple[np.ndarray, np.ndarray]:
 def draw(view: FieldView) -> Figure:
     """Return a figure in the colours of the current matplotlib style.
 
-    The top panel shows the weights, the field and the predictions. The panels below show the potentials, if available,
-    and the modes with their mean, the uncertainty.
+    The panels show the weights with the field and the predictions; the potentials, if available; and the modes.
     """
     matplotlib = require("matplotlib", extra="bench")
     panels = 2 if view.potentials is None else 3

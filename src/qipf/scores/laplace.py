@@ -25,9 +25,8 @@ _PRECISIONS = (1e-6, 1e8)  # bounds of the search for a prior precision
 class LastLayerLaplace(Scorer):
     r"""Last-layer Laplace approximation with the probit predictive (Daxberger et al., 2021, "Laplace redux").
 
-    With :math:`\phi = (f, 1)` and :math:`p = \mathrm{softmax}(z)`, the posterior precision of the head is the
-    generalised Gauss-Newton matrix of the n training inputs plus the precision :math:`\delta` of a Gaussian prior. The
-    Kronecker form of this sum is
+    With :math:`\phi = (f, 1)` and :math:`p = \mathrm{softmax}(z)`, the posterior precision of the layer in Kronecker
+    form, for n training inputs and a Gaussian prior of precision :math:`\delta`, is
 
     .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
@@ -42,8 +41,8 @@ class LastLayerLaplace(Scorer):
 
     Args:
         structure: "kronecker" for the form above; "full" for the exact
-            :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, for heads with at
-            most 4,096 parameters.
+            :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, with at most 4,096
+            parameters.
         prior_precision: :math:`\delta`; by default, the value that maximises the marginal likelihood.
         train_size: n, if the outputs are a sample of the training data; by default, the number of outputs.
     """

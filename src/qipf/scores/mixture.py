@@ -33,13 +33,13 @@ MANY = 2000
 class Mixture(Scorer):
     r"""Log odds against the predicted class under a mixture of the network's softmax and other heads.
 
-    Let :math:`h_k` be the softmax of head :math:`k`, :math:`w_k` the weight of the head, :math:`p` the softmax of the
-    network at temperature :math:`T`, and :math:`s` the setting `share`. The posterior over classes and the score of the
-    predicted class :math:`c^*` are
+    The posterior over classes and the score of the predicted class :math:`c^*` are
 
-    .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
+    .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*},
 
-    With `views` above 1, :math:`q` is averaged over the input and its views.
+    where :math:`h_k` is the softmax of a head with weight :math:`w_k`, :math:`p` the softmax of the network at the
+    given `temperature`, and :math:`s` the `share`. With `views` above 1, :math:`q` is averaged over the input and its
+    views.
     """
 
     share: float
@@ -92,7 +92,7 @@ class Mixture(Scorer):
     def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
         """Return the score of the predicted class, (N,), from the posterior (N, C), without checks.
 
-        If `asked`, as for tokens, the score is that of class 1, which means that the prediction is correct.
+        If `asked`, as for tokens, score class 1, which means that the prediction is correct.
         """
         xp = namespace(chance)
         predicted = xp.argmax(class_logits(logits), axis=1)

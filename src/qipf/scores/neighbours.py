@@ -64,7 +64,7 @@ class DeltaKNN(Scorer):
     are scaled to unit length. Fit the score to labelled held-out outputs.
 
     Args:
-        k: The number of neighbours of each kind; all neighbours are used if there are fewer.
+        k: The maximum number of neighbours of each kind.
     """
 
     name: ClassVar[str] = "delta-knn"
@@ -107,8 +107,8 @@ class Mahalanobis(Scorer):
     .. math::  u = \min_c (f - \mu_c)^T \Sigma^{+} (f - \mu_c), \qquad
                \Sigma = \frac1n \sum_i (f_i - \mu_{y_i})(f_i - \mu_{y_i})^T
 
-    Directions in which the reference features do not vary are ignored. Features with magnitudes above 4e9 in single
-    precision, or 1e77 in double precision, are clipped.
+    Directions in which the reference features do not vary are ignored. Features with magnitudes above 4e9 are clipped
+    in single precision.
     """
 
     name: ClassVar[str] = "mahalanobis"

@@ -46,10 +46,12 @@ class Probe(Mixture):
     r"""A small head on the network's features that scores the class predicted by the network.
 
     The head has one hidden layer and is trained to predict the true class of clean and perturbed inputs; see
-    `qipf.default`. With the softmax :math:`h` of the head, the softmax :math:`p` of the network at temperature T, and
-    the setting `share`, :math:`s`, the posterior over classes and the score of the predicted class :math:`c^*` are
+    `qipf.default`. The posterior over classes and the score of the predicted class :math:`c^*` are
 
-    .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
+    .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*},
+
+    where :math:`h` is the softmax of the head, :math:`p` the softmax of the network at the given `temperature`, and
+    :math:`s` the `share`.
 
     Args:
         space: The name of the layer in `Outputs.layers` that the head reads; by default, it reads `Outputs.features`.

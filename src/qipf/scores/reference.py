@@ -74,7 +74,7 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
     """Return float64 logits (N, C) with one column per class, int64 labels (N,), and facts about their shape.
 
     Raises:
-        ValueError: There are no outputs or no labels, or a label is not a class.
+        ValueError: Labels are missing, or a label is not a class.
     """
     if outputs is None or outputs.labels is None:
         raise ValueError(

@@ -35,8 +35,7 @@ class ResidualScale(Scorer):
 
     The scale :math:`s_j` estimates :math:`|y_j - f_j|` for target :math:`y_j` and prediction :math:`f_j`:
 
-    * "neighbours": by its mean over the `k` nearest reference inputs, in the space of standardised features and
-      predictions.
+    * "neighbours": by its mean over the `k` nearest reference inputs, in standardised features and predictions.
     * "head": by a small network with one hidden layer that minimises :math:`|y_j - f_j| / s_j + \log s_j`.
     * "qipf": by isotonic regression on the uncertainty that `WeightQIPF`, the paper's method, assigns to the
       prediction. This method reads no features, so equal predictions have equal scales.
@@ -46,7 +45,7 @@ class ResidualScale(Scorer):
 
     Args:
         method: "neighbours", "head" or "qipf".
-        k: The number of neighbours; all references are used if there are fewer.
+        k: The maximum number of neighbours.
         hidden: The number of hidden units of the head.
         epochs: The number of training epochs of the head.
         seed: The random seed for training the head.
