@@ -166,8 +166,7 @@ def compare(
     Args:
         scores: One uncertainty per prediction, (N,), keyed by score.
         correct: True for each correct prediction, (N,).
-        groups: The group of each prediction, (N,) integers, such as the image of each pixel. Whole groups are
-            resampled.
+        groups: The group of each prediction, (N,) integers, such as the image of each pixel; groups are resampled.
         bootstrap: The number of bootstrap resamples.
         seed: The seed of the resamples.
 
@@ -391,7 +390,7 @@ def compare_intervals(
 
 
 def _ratio(loss: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """Return losses relative to the baseline; 1 if both are zero."""
+    """Return losses relative to those of the baseline, or 1 if both are zero."""
     return np.where(loss == unit, 1.0, loss / np.maximum(unit, TINY))
 
 

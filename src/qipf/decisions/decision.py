@@ -34,8 +34,8 @@ class Promise:
     """A promise about the accepted predictions.
 
     Attributes:
-        kind: "error" limits the fraction of wrong predictions among the accepted predictions; "loss" limits their mean
-            loss, which is in [0, 1]; "accept" sets the minimum fraction of the traffic that is accepted.
+        kind: "error" limits the fraction of accepted predictions that are wrong, "loss" limits the mean loss of the
+            accepted predictions, and "accept" sets the minimum fraction of the traffic that is accepted.
         limit: The fraction or the mean loss, strictly between 0 and 1.
         confidence: The probability, over the draw of the held-out data, that a promise about errors or losses holds.
             For "accept", the confidence level of the reported intervals.

@@ -1,4 +1,4 @@
-"""Monitor live predictions: estimate accuracy, count accepted predictions and classes, and detect changes of scores."""
+"""Monitor live predictions: estimate accuracy, count accepted predictions and classes, and detect changes in scores."""
 
 from __future__ import annotations
 
@@ -103,21 +103,21 @@ class Status:
     Attributes:
         rows: Number of live predictions.
         accuracy: Accuracy estimated by the chosen method; NaN before the first row.
-        low: Lower end of the 95 % interval of `accuracy`, which ignores the method's bias under shift.
+        low: Lower end of its 95 % interval, which ignores the bias of the method under shift.
         high: Upper end of this interval.
         estimates: Estimated accuracies, keyed by method.
         reference_accuracy: Accuracy on the held-out predictions.
-        accepted: Share of live predictions accepted by the scorer's decision; None without a decision or rows.
+        accepted: Share of accepted live predictions; None without a decision or rows.
         classes: Share of live predictions in each predicted class.
         reference_classes: Share of held-out predictions in each predicted class.
-        labelled: Number of live predictions with known labels.
-        labelled_accuracy: Accuracy on the labelled live predictions; NaN if there are none.
+        labelled: Number of live predictions with labels.
+        labelled_accuracy: Accuracy on these predictions; NaN if there are none.
         labelled_interval: Exact 95 % interval of `labelled_accuracy`.
         alarm: True if a change was detected.
         less_sure: Probability that a live score is higher than a held-out score; about 0.5 if nothing has changed.
-        evidence: Largest evidence of a change so far, the betting capital of the sequential test.
+        evidence: Largest betting capital of the sequential test so far.
         limit: Evidence at which an alarm is raised.
-        false_alarm: Maximum probability of ever raising a false alarm, for all merged monitors together.
+        false_alarm: Maximum probability of a false alarm, for all merged monitors together.
     """
 
     rows: int
@@ -157,7 +157,7 @@ class Status:
 
 
 class Monitor(Attachment):
-    """A monitor of live predictions that needs no labels and bounded memory.
+    """A monitor of live predictions that needs no labels and uses bounded memory.
 
     Fit it to labelled held-out predictions with `Monitor().fit_scorer(scorer, held_out)`, then call `add(outputs)` or
     `add_scores(...)` for each batch. The false-alarm rate assumes independent predictions. Changes that do not affect
@@ -297,7 +297,7 @@ class Monitor(Attachment):
         self.labelled_correct += int(flags.sum())
 
     def merge(self, other: Monitor) -> Self:
-        """Add the counts of another monitor with the same reference, for example from a different process.
+        """Add the counts of another monitor with the same reference.
 
         The evidence is averaged, and an alarm in any merged monitor persists. Merging k monitors multiplies the
         false-alarm rate by k; divide `false_alarm` by k to compensate.
@@ -406,7 +406,7 @@ class Monitor(Attachment):
 
 
 def _residuals(columns: Mapping[str, np.ndarray], correct: np.ndarray) -> dict[str, float]:
-    """Return the mean squared residual of each estimate; one error is added so that it is never zero."""
+    """Return the mean squared residual of each estimate; one error is added so that the mean is never zero."""
     squares = {name: np.square(values - correct).sum() for name, values in columns.items()}
     return {f"{name}_residual": float((square + 1) / (correct.size + 1)) for name, square in squares.items()}
 

@@ -197,7 +197,7 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
 def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:
     r"""Return the exact p-value of "the error rate exceeds `limit`", :math:`P(\mathrm{Bin}(n, \alpha) \le e)`.
 
-    Counts can be arrays, and can be fractional to extrapolate to more data.
+    Counts can be fractional, to extrapolate to more data.
     """
     right = np.asarray(count, dtype=np.float64) - errors
     return np.where(right > 0, special.betainc(np.maximum(right, 1e-300), np.add(errors, 1.0), 1 - limit), 1.0)
@@ -206,10 +206,8 @@ def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: flo
 def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
     r"""Return the p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting.
 
-    The stakes :math:`\lambda_i` depend only on earlier losses, so the capital
-    :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` does not grow in expectation if the mean is above :math:`\alpha`. By
-    Ville's inequality, the inverse of its maximum is a p-value (Waudby-Smith and Ramdas, 2024). The stakes are chosen
-    for tests at `level`.
+    The p-value is the inverse of the maximum of the capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))`, whose
+    stakes :math:`\lambda_i` depend only on earlier losses and `level` (Waudby-Smith and Ramdas, 2024).
     """
     count = losses.size
     if count == 0:
@@ -234,7 +232,7 @@ def error_interval(errors: int, count: int, confidence: float) -> tuple[float, f
 
 
 def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the confidence interval for the probability that a new score is below the one at `rank` of `count`."""
+    """Return the confidence interval for the probability that a new score is below the score at `rank` of `count`."""
     tail = (1 - confidence) / 2
     low, high = special.betaincinv(rank, count + 1 - rank, [tail, 1 - tail])
     return float(low), float(high)

@@ -209,7 +209,7 @@ class Scorer(ABC):
         Args:
             model: The model that this scorer was fitted to; different weights trigger a warning.
             data: Inputs as for `qipf.collect`.
-            task: The task; by default, the task of the fit or, if that is unknown, the inferred task.
+            task: The task; by default, that of the fit, if known.
             features: The module whose output is used as features; by default, the module used in the fit.
             views: The number of views per image to average over, including the image itself; by default, the scorer's
                 setting.
@@ -235,7 +235,7 @@ class Scorer(ABC):
         return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
 
     def with_views(self, views: int) -> Self:
-        """Return a scorer that averages over this number of views per image, or raise Problem if it cannot."""
+        """Return a scorer that averages over `views` views per image; raise Problem if this is not supported."""
         if views != 1:
             raise Problem("views", f"{views!r}", expected=f"1, because {self.name} does not support views")
         return self

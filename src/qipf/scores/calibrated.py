@@ -24,7 +24,7 @@ NORMS = tuple(range(1, 11))
 
 @dataclass(eq=False)
 class Contrast(Scorer):
-    r"""The log odds against the predicted class c*, with the temperature T of Guo et al. (2017).
+    r"""The log odds against the predicted class c* at the temperature T of Guo et al. (2017).
 
     .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
                  = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
@@ -146,5 +146,5 @@ class RelU(Scorer):
 
 
 def _products(p: np.ndarray) -> np.ndarray:
-    """Return the mean of p_i p_j over the rows, (C, C); zero if there are no rows."""
+    """Return the mean of p_i p_j over the rows, (C, C); zeros if there are no rows."""
     return p.T @ p / max(1, len(p))

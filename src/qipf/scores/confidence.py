@@ -35,12 +35,12 @@ class Confidence(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits belong to classes
+        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are those of a classifier
         if numbers or (checked.labels is not None and checked.regression):
             argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
                 argument, f"{self.name} scores classes, but these are outputs of a regression",
-                hint="use residual-scale or, for a binary classifier, pass labels of 0 and 1 or task='classes'",
+                hint="use residual-scale or, for a binary classifier, labels of 0 and 1 or task='classes'",
             )  # fmt: skip
         return checked
 
@@ -57,7 +57,7 @@ class SoftmaxResponse(Confidence):
     name: ClassVar[str] = "softmax-response"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return 1 - p of the predicted token."""
+        """Return one minus the probability of the predicted token."""
         return summary.log_rest.sigmoid()
 
     def _of(self, logits: Array) -> Array:
@@ -89,7 +89,7 @@ class OneMinusMargin(Confidence):
     name: ClassVar[str] = "margin"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return 1 - (p - q) for the two most probable tokens."""
+        """Return one minus the gap between the two largest token probabilities."""
         best = (-summary.log_rest).sigmoid()
         return 1 - best * (1 - (summary.top[:, 1] - summary.top[:, 0]).exp())
 
@@ -204,7 +204,7 @@ class GEN(Confidence):
         logits = logits - xp.max(logits, axis=1, keepdims=True)  # so that a common offset does not reduce precision
         top = xp.sort(logits, axis=1, descending=True)[:, : min(self.largest, logits.shape[1])]
         log_p = top - log_sum_exp(logits)[:, None]
-        odds = log_odds(logits)  # of the largest: computing 1 - p from p would lose precision
+        odds = log_odds(logits)  # of the largest probability p, because computing 1 - p would lose precision
         log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # no other class has more than 1/2
         first = xp.exp(-self.gamma * (softplus(odds) + softplus(-odds)))
         return first + xp.sum(xp.exp(xp.clip(self.gamma * (log_p[:, 1:] + log_rest), FLOOR, None)), axis=1)

@@ -41,7 +41,7 @@ def check_matrix(values: Array, name: str) -> None:
 
 
 def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem with the `numbers` or, by default, the indices of rows that contain NaN or infinity, if any."""
+    """Raise Problem if rows contain NaN or infinity; the message names them by `numbers` or, by default, by index."""
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return

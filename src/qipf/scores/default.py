@@ -76,8 +76,8 @@ def default(
         model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Training a head requires torch.
         data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features.
         task: The task, as for `qipf.collect`; by default, it is inferred.
-        effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`
-            or, with a warning if no twin is possible, a probe with eight perturbed copies of each input.
+        effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`;
+            if this is impossible, it warns and fits a probe with eight perturbed copies of each input.
         perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or several
             functions `f(inputs, generator)` to add to the built-in perturbations.
         perturb_only: One or several functions that replace the built-in perturbations.
@@ -265,7 +265,7 @@ def _of_outputs(
 
 
 def _fitted(settings: dict[str, Any], model: Any, outputs: Outputs, progress: bool, in_place: bool = False) -> Probe:
-    probe = Probe(**settings, progress=progress)  # for this fit only
+    probe = Probe(**settings, progress=progress)  # the progress bar is for this fit only
     probe = (
         fit_share(probe, model, outputs, in_place=in_place) if outputs.task == "classes" else probe.fit(model, outputs)
     )

@@ -56,14 +56,14 @@ class GeometricMargin(Scorer):
 class ViM(Scorer):
     r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
 
-    Let o be the features with zero logits, and R an orthonormal basis of the space orthogonal to the first D principal
-    directions of the reference features. Then
+    Let o be the smallest features with zero logits, and R an orthonormal basis of the space orthogonal to the first D
+    principal directions of the reference features. Then
 
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
     The last layer, from features to logits, is estimated from the reference outputs; `fitted.facts["head_error"]` is
-    the relative error. If the largest logits are negative on average, :math:`\alpha` is 0.
+    the relative error of the estimate. If the largest logits are negative on average, :math:`\alpha` is 0.
 
     Args:
         dimension: D; by default, the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and

@@ -98,7 +98,7 @@ def draw(view: FieldView) -> Figure:
         for number in range(len(view.orders)):
             middle[0].plot(view.y, view.potentials[:, number], color=f"C{number}", lw=1)
         middle[0].set_ylabel("potential $V_k$")
-        low, high = np.quantile(view.potentials, [0.01, 0.99])  # there are poles
+        low, high = np.quantile(view.potentials, [0.01, 0.99])  # the potentials have poles
         middle[0].set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
     for number, order in enumerate(view.orders):
         below.plot(view.y, view.modes[:, number], color=f"C{number}", lw=1, label=f"order {order}")

@@ -25,8 +25,8 @@ _PRECISIONS = (1e-6, 1e8)  # bounds of the search for a prior precision
 class LastLayerLaplace(Scorer):
     r"""Last-layer Laplace approximation with the probit predictive (Daxberger et al., 2021, "Laplace redux").
 
-    With :math:`\phi = (f, 1)` and :math:`p = \mathrm{softmax}(z)`, the posterior precision of the layer in Kronecker
-    form, for n training inputs and a Gaussian prior of precision :math:`\delta`, is
+    With :math:`\phi = (f, 1)` and :math:`p = \mathrm{softmax}(z)`, the posterior precision of the last layer in
+    Kronecker form, for n training inputs and a Gaussian prior of precision :math:`\delta`, is
 
     .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .

@@ -135,13 +135,13 @@ def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> li
     r"""Return the mixture weights that maximise the likelihood of held-out labels, rounded to two decimals.
 
     The weights maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0`, with equal importance of clean and
-    perturbed rows. The second term penalises the weights of the heads.
+    perturbed rows.
 
     Args:
-        chances: The probability :math:`c_k` that each part assigns to the label of each row, (K, N); the first part is
-            the softmax of the network.
-        perturbed: True for perturbed copies of inputs, (N,).
-        doubt: :math:`d`, the assumed fraction of inputs on which the heads are wrong and the network is right.
+        chances: The probability :math:`c_k` that each part assigns to the label of each row, (K, N), starting with the
+            network.
+        perturbed: True for perturbed copies, (N,).
+        doubt: :math:`d`, the assumed fraction of inputs on which only the network is right.
     """
     chances = np.maximum(np.asarray(chances, np.float64), LEAST)
     groups = [group for group in (perturbed, ~perturbed) if group.any()]

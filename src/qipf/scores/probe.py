@@ -178,8 +178,8 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
     Args:
         probe: The probe; its `share` is overwritten.
         model: The model, as for `fit`.
-        outputs: Rows with labels. If there are perturbed copies, `groups` and `positions` are the input and the copy of
-            each row, with copy 0 for the unperturbed input.
+        outputs: Rows with labels. With perturbed copies, `groups` and `positions` are the input and the copy of each
+            row, with copy 0 for the clean input.
         in_place: Reorder the rows in place instead of copying them.
     """
     if outputs.labels is None or outputs.regression or not len(outputs):

@@ -31,7 +31,7 @@ def reference_features(
         raise ValueError(f"{scorer.name}: expected reference outputs, got none; call fit(data=qipf.collect(...))")
     features = to_numpy(wide(outputs.features))
     if squared:
-        check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would clip larger ones
+        check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would clip larger features
     facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
     return features.astype(np.float64) if squared else features, facts
 

@@ -33,12 +33,12 @@ SMALLEST = 1e-3
 class ResidualScale(Scorer):
     r"""The expected absolute residual of each predicted number, learned from inputs that are new to the network.
 
-    The scale :math:`s_j` estimates :math:`|y_j - f_j|` for target :math:`y_j` and prediction :math:`f_j`:
+    The scale :math:`s_j` of a prediction :math:`f_j` estimates :math:`|y_j - f_j|` for the target :math:`y_j`:
 
-    * "neighbours": by its mean over the `k` nearest reference inputs, in standardised features and predictions.
-    * "head": by a small network with one hidden layer that minimises :math:`|y_j - f_j| / s_j + \log s_j`.
-    * "qipf": by isotonic regression on the uncertainty that `WeightQIPF`, the paper's method, assigns to the
-      prediction. This method reads no features, so equal predictions have equal scales.
+    * "neighbours": the mean over the `k` nearest reference inputs, in standardised features and predictions.
+    * "head": a small network with one hidden layer that minimises :math:`|y_j - f_j| / s_j + \log s_j`.
+    * "qipf": isotonic regression on the uncertainty that `WeightQIPF`, the paper's method, assigns to the prediction.
+      This method reads no features, so equal predictions have equal scales.
 
     The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with the mean absolute residual
     :math:`\bar s_j` of the reference inputs.

@@ -115,7 +115,7 @@ class Twin(Mixture):
             beside: A function that fits a probe, whose head becomes part of the posterior.
 
         Raises:
-            Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few inputs.
+            Problem: A twin is not possible, or there are too few inputs.
         """
         torch = require("torch", extra="torch")
         from qipf.runners.halves import splittable
@@ -200,7 +200,7 @@ class Twin(Mixture):
         return cut, half, perturbed, generator
 
     def _tried(self, start: Start, data: Batch) -> list[str]:
-        """Return the valid views; return no views if the inputs are not images."""
+        """Return the names of the valid views; the list is empty if the inputs are not images."""
         trial = ViewTrial(start.task, data.rows, self.seed)
         if is_image(data.inputs):
             with start.reading({}, show=False) as run:

@@ -57,13 +57,13 @@ class WeightQIPF(Scorer):
             modes of order 1 and above increase as predictions get worse only with "neighbourhood". With "batch", a
             score depends on the other predictions of the batch.
         radius: The radius of the neighbourhood, in standardised units.
-        pool: The blocks over which weights are averaged: "auto"; a number of values per layer; the shapes of the
-            blocks, by layer name or in order; or None to use every weight.
+        pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the shapes of the blocks
+            by layer name or in order, or None to use every weight.
         coordinate: "max_logit", as in the paper; "log_odds", the log odds of the predicted class; or a function of the
             logits, (N, C) -> (N,), with which the scorer cannot be saved. For a one-output regression, both strings
             select the output itself.
         operator: "exact", or "published" for the authors' implementation, which requires the orders 2, 4, 6, ...
-        tolerance: The error of the tabulated modes relative to a typical score; None to evaluate the modes exactly.
+        tolerance: The error of tabulated modes relative to a typical score; None to evaluate the modes exactly.
     """
 
     name: ClassVar[str] = "weight-qipf"
