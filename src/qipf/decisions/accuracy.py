@@ -1,11 +1,11 @@
 """Estimate the accuracy of live predictions without labels, as the mean of one value per prediction.
 
-* "probability": one minus the error probability, computed from the score.
-* "atc": 1 if the score is at most a threshold and 0 otherwise; the fraction of held-out predictions up to the
-    threshold equals their accuracy (average thresholded confidence; Garg et al., 2022).
+* "probability": one minus the error probability computed from the score.
+* "atc": 1 if the score is at most a threshold, and 0 otherwise. On held-out data, the mean of these values equals the
+  accuracy (average thresholded confidence; Garg et al., 2022).
 * "confidence": the largest softmax probability (average confidence; Hendrycks and Gimpel, 2017).
 * "difference": the accuracy on held-out data plus the change in average confidence (Guillory et al., 2021).
-* "posterior": the posterior probability of the predicted class, according to the scorer.
+* "posterior": the probability of the predicted class under the scorer's posterior.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def confidences(outputs: Outputs) -> np.ndarray:
 
 
 def per_prediction(scorer: Scorer, outputs: Outputs, facts: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """Return the estimates that need more than the scores, with one value per prediction, keyed by method."""
+    """Return the estimates that need more than the scores, one value per prediction, keyed by method."""
     sure = confidences(outputs)
     found = {"confidence": sure, "difference": sure + facts["accuracy"] - facts["confidence"]}
     if hasattr(scorer, "posterior"):

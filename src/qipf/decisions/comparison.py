@@ -37,7 +37,7 @@ Estimate = tuple[float, float, float]
 """A value with the lower and upper ends of its 95 % confidence interval."""
 TINY = np.finfo(np.float64).tiny
 ENOUGH_TO_WARN = 50
-"""The minimum number of predictions before chance-level agreement is attributed to the model or its labels."""
+"""The minimum number of predictions for attributing chance-level accuracy to the model or its labels."""
 AT_CHANCE = (
     "the predictions agree with the labels only by chance; check the order of the classes and the weights of the model"
 )
@@ -45,14 +45,13 @@ AT_CHANCE = (
 
 @dataclass(frozen=True)
 class Compared:
-    """Measures of one score, or of the prediction intervals of one scale, each with a 95 % confidence interval.
+    """Measures of one score, or of the intervals of one scale, each with a 95 % confidence interval.
 
     Attributes:
         name: The name of the score or scale.
         measures: The measures, keyed by name; see `compare` and `compare_intervals`.
-        gain: The improvement over the baseline on the same resamples; NaN without a baseline. The interval of `default`
-            is uncorrected; all other intervals are simultaneous, because the best of many scores looks better than it
-            is.
+        gain: The improvement over the baseline; NaN without a baseline. Except for `default`, the intervals are
+            corrected for the number of scores.
     """
 
     name: str
@@ -70,20 +69,20 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of `qipf compare` for scores, or for the prediction intervals of a regression.
+    """Results of `qipf compare` for scores or for the prediction intervals of a regression.
 
     Attributes:
         title: The model and the data.
         about: A description of the predictions.
         rows: The measures of every score or scale on the original data.
-        times: The times of every score or scale, keyed by its name.
-        failed: The reason why a score or scale was omitted, keyed by its name.
-        shifted: A description of the predictions and the rows of each shifted set, keyed by the name of the set.
+        times: The times of the scores or scales, keyed by name.
+        failed: The reasons for omitting scores or scales, keyed by name.
+        shifted: The description and the rows of each shifted set, keyed by name.
         coverage: The nominal coverage of the intervals; None for scores.
-        scores: One uncertainty per prediction, keyed by the name of the score.
+        scores: One uncertainty per prediction, keyed by score.
         correct: True for each correct prediction.
-        overlays: Overlays of segmented images, keyed by the name of the set.
-        doubt: The reason why no score is recommended, for example a model that is no better than chance; or "".
+        overlays: Overlays of segmented images, keyed by set.
+        doubt: The reason why no score is recommended; otherwise empty.
     """
 
     title: str
@@ -108,7 +107,7 @@ class Comparison:
         return {"": (self.about, self.rows), **self.shifted}
 
     def verdict(self) -> list[str]:
-        """Return the recommendation, followed by one sentence about all shifted sets."""
+        """Return the recommendation, followed by a summary of the shifted sets, if any."""
         if self.intervals:
             notes = ["On shifted data, the coverage of the intervals is not guaranteed."] if self.shifted else []
             return [recommend_scale(self.rows), *notes]
@@ -118,7 +117,7 @@ class Comparison:
 
 
 def doubt_about(outputs: Outputs) -> str:
-    """Return the reason why the predictions of a classifier cannot be distinguished from chance, or ""."""
+    """Return the reason why a classifier cannot be distinguished from chance; empty if it can."""
     if outputs.regression or outputs.task not in ("", "classes") or not len(outputs):
         return ""
     labels, predicted = to_numpy(outputs.labels), to_numpy(outputs.predicted)
@@ -136,7 +135,7 @@ def doubt_about(outputs: Outputs) -> str:
 def at_chance(labels: np.ndarray, predicted: np.ndarray, classes: int = 0) -> bool:
     """Return True if the accuracy exceeds chance agreement by at most two standard deviations.
 
-    If all labels are the same, chance agreement is one in `classes`; False if that number is unknown.
+    If all labels are the same, chance agreement is 1 / `classes`, and the result is False if `classes` is 0.
     """
     labels, predicted = labels.astype(np.int64), predicted.astype(np.int64)
     shares = [np.bincount(one, minlength=int(max(labels.max(), predicted.max())) + 1) for one in (labels, predicted)]
@@ -149,7 +148,7 @@ def at_chance(labels: np.ndarray, predicted: np.ndarray, classes: int = 0) -> bo
 
 
 def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of the omitted scores, keyed by the reason."""
+    """Return the names of the omitted scores, keyed by reason."""
     found: dict[str, list[str]] = {}
     for name, reason in sorted(failed.items()):
         found.setdefault(reason, []).append(name)
@@ -161,16 +160,14 @@ def compare(
 ) -> list[Compared]:
     """Measure scores of the same predictions, and sort them by AURC.
 
-    The measures are the ROC-AUC (`roc_auc`) and average precision (`average_precision`) of detecting errors, the AURC
-    (`aurc`; lower is better) and the accuracy at 90 % coverage (`accuracy`). The gain is the decrease in AURC relative
-    to the softmax response.
+    The measures are `roc_auc` and `average_precision` of error detection, `aurc` (lower is better), and `accuracy` at
+    90 % coverage. The gain is the AURC of the softmax response minus that of the score.
 
     Args:
-        scores: One uncertainty per prediction, (N,), keyed by the name of the score.
+        scores: One uncertainty per prediction, (N,), keyed by score.
         correct: True for each correct prediction, (N,).
-        groups: The group of each prediction, (N,) integers, if predictions are dependent, such as the pixels of an
-            image; entire groups are resampled.
-        bootstrap: The number of bootstrap resamples of predictions or groups.
+        groups: The group of each prediction, (N,) integers, such as the image of each pixel; groups are resampled.
+        bootstrap: The number of bootstrap resamples.
         seed: The seed of the resamples.
 
     Raises:
@@ -212,7 +209,7 @@ def _resampled(
     measured: Callable[[np.ndarray], dict[tuple[str, str], np.ndarray]], size: int, bootstrap: int, seed: int,
     groups: np.ndarray | None = None,
 ) -> dict[tuple[str, str], np.ndarray]:  # fmt: skip
-    """Return every measure for all predictions, followed by its values for each resample, keyed by name and measure.
+    """Return each measure on all predictions, followed by its values on the resamples, keyed by name and measure.
 
     `measured` takes rows of weights, as described in `qipf.metrics.summary`.
     """
@@ -230,9 +227,9 @@ def _row(name: str, measures: Iterable[str], found: Mapping[tuple[str, str], np.
 def recommended(rows: Sequence[Compared]) -> str:
     """Return the name of the score or scale to use.
 
-    `default` is recommended if it is significantly better than the softmax response, unless a different score is
-    significantly better than `default`. Otherwise the best score is recommended if it is significantly better than the
-    softmax response; if none is, the softmax response is recommended.
+    `default` is recommended if it is significantly better than the softmax response, unless another score is
+    significantly better than `default`. Otherwise, the best score or scale is recommended if it is significantly better
+    than the baseline, and the baseline if not.
     """
     if "loss" in rows[0].measures:
         return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
@@ -246,35 +243,36 @@ def recommended(rows: Sequence[Compared]) -> str:
 
 
 def recommend(rows: Sequence[Compared]) -> str:
-    """Return the recommended score and the reason, in one sentence."""
+    """Return the recommended score and the reason."""
     by_name = {row.name: row for row in rows}
     chosen, base = by_name[recommended(rows)], by_name.get(BASE)
     if base is None:
-        return f"Use {chosen.name}: it has the lowest AURC of these scores, {chosen.measures['aurc'][0]:.4f}."
+        return f"Use {chosen.name}: it has the lowest AURC of these scores ({chosen.measures['aurc'][0]:.4f})."
     if chosen is not base:
-        return f"Use {chosen.name}: {_flagging(chosen, base)}, and {_gain(chosen, base)}."
+        return f"Use {chosen.name}: its AURC is {_gain(chosen, base)}. {_flagging(chosen, base)}"
     other = by_name.get(PRIMARY, rows[0])
     if other is base or other.gain[0] <= 0:
         other = rows[0]
     if other is base:
         return f"Use {BASE}, which needs no fitting: no other score has a lower AURC ({base.measures['aurc'][0]:.4f})."
     return (
-        f"Use {BASE}, which needs no fitting: with {other.name}, {_flagging(other, base)}, but {_gain(other, base)}, "
-        "which may be due to chance; provide more labelled data to decide."
+        f"Use {BASE}, which needs no fitting: the AURC of {other.name} is {_gain(other, base)}, which may be due to "
+        f"chance; provide more labelled data to decide. {_flagging(other, base)}"
     )
 
 
 def _flagging(row: Compared, base: Compared) -> str:
-    """Return a phrase about the error rate that remains after flagging a tenth of the predictions."""
+    """Return a sentence about the error rate of the predictions that are not flagged."""
     errors, others = (percent(1 - one.measures["accuracy"][0]) for one in (row, base))
-    instead = f"instead of {others}" if errors != others else f"as with {base.name}"
-    return f"flagging {percent(1 - COVERAGE)} of the predictions leaves {errors} errors {instead}"
+    names = f"with {row.name} and {others} with {base.name}" if errors != others else "with either score"
+    flagged = f"the least certain {percent(1 - COVERAGE)} of the predictions are flagged"
+    return f"If {flagged}, {errors} of the others are wrong {names}."
 
 
 def _gain(row: Compared, base: Compared) -> str:
     unit = base.measures["aurc"][0] or math.inf
     value, low, high = (percent(part / unit) for part in row.gain)
-    return f"the AURC is {value} lower than with {base.name} [{low}, {high}]"
+    return f"{value} [{low}, {high}] lower than that of {base.name}"
 
 
 def percent(share: float) -> str:
@@ -283,7 +281,7 @@ def percent(share: float) -> str:
 
 
 def _under_shift(found: Comparison) -> str:
-    """Return one sentence about all shifted sets, for the recommended score or, if that is the baseline, `default`."""
+    """Summarise the results on shifted data of the recommended score or, if that is the baseline, of `default`."""
     name = recommended(found.rows)
     if name == BASE:
         name = next((row.name for row in found.rows if row.name == PRIMARY), found.rows[0].name)
@@ -296,16 +294,15 @@ def _under_shift(found: Comparison) -> str:
         percent(float(np.mean([1 - rows[key].measures["accuracy"][0] for rows in pairs]))) for key in (name, BASE)
     )
     return (
-        f"On shifted data, {name} has a lower AURC than {BASE} on {ahead} of {len(pairs)} sets ({sure} significantly): "
-        f"flagging {percent(1 - COVERAGE)} of the predictions leaves {errors} errors instead of {others} on average."
+        f"On shifted data, {name} has a lower AURC than {BASE} on {ahead} of {len(pairs)} sets ({sure} significantly). "
+        f"If the least certain {percent(1 - COVERAGE)} of the predictions are flagged, on average {errors} of the "
+        f"others are wrong with {name} and {others} with {BASE}."
     )
 
 
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Return simultaneous 95 % confidence intervals of all gains.
-
-    Every interval extends by the same number of standard deviations, a quantile of the largest deviation of any gain.
-    """
+    """Return simultaneous 95 % confidence intervals of all gains."""
+    # all intervals extend by the same number of standard deviations, a quantile of the largest deviation of any gain
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
         return {name: (float(values[0]), math.nan, math.nan) for name, values in gains.items()}
@@ -319,7 +316,7 @@ def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Return the first value, with the central 95 % interval of the other values, which are resamples."""
+    """Return the first value with the central 95 % interval of the remaining values, which are resamples."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)
 
@@ -336,19 +333,21 @@ def compare_intervals(
 ) -> list[Compared]:
     """Measure intervals of the same predictions, and sort them by loss.
 
-    The measures are the empirical coverage (`inside`), the mean width (`width`), the mean interval score (`loss`;
-    Gneiting and Raftery, 2007) and the mean absolute error of the half of the inputs with the smallest scale, relative
-    to the error of all inputs (`surest`). The interval score is the width plus 2 / (1 - coverage) times the distance of
-    the target if it lies outside, relative to the interval score of constant-width intervals for the same target. The
-    gain is 1 minus the loss.
+    * `inside`: the empirical coverage.
+    * `width`: the mean width.
+    * `loss`: the mean interval score (Gneiting and Raftery, 2007), relative to that of `ONE_WIDTH` for the same target.
+      The interval score is the width plus 2 / (1 - coverage) times the distance of a target outside the interval.
+    * `surest`: the mean absolute error of the half of the inputs with the smallest scale, relative to all inputs.
+
+    The gain is 1 minus the loss.
 
     Args:
         intervals: The lower and upper ends, (N, targets) each, keyed by scale; `ONE_WIDTH` is required.
         scores: One uncertainty per input, (N,), keyed by scale.
-        predictions: (N, targets).
-        targets: (N, targets) or, for one target, (N,).
-        coverage: The nominal coverage of the intervals.
-        bootstrap: The number of bootstrap resamples of the inputs for the confidence intervals.
+        predictions: The predictions, (N, targets).
+        targets: The targets, (N, targets) or, for one target, (N,).
+        coverage: The nominal coverage.
+        bootstrap: The number of bootstrap resamples.
         seed: The seed of the resamples.
     """
     if ONE_WIDTH not in intervals:
@@ -391,7 +390,7 @@ def compare_intervals(
 
 
 def _ratio(loss: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """Return losses relative to the baseline; 1 if both are zero."""
+    """Return losses relative to those of the baseline, or 1 if both are zero."""
     return np.where(loss == unit, 1.0, loss / np.maximum(unit, TINY))
 
 

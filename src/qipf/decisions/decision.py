@@ -34,12 +34,11 @@ class Promise:
     """A promise about the accepted predictions.
 
     Attributes:
-        kind: "error": at most a fraction `limit` of the accepted predictions is wrong. "loss": the mean loss of the
-            accepted predictions, in [0, 1], is at most `limit`. "accept": at least a fraction `limit` of the traffic is
-            accepted.
+        kind: "error" limits the fraction of accepted predictions that are wrong, "loss" limits the mean loss of the
+            accepted predictions, and "accept" sets the minimum fraction of the traffic that is accepted.
         limit: The fraction or the mean loss, strictly between 0 and 1.
-        confidence: The probability, over the draw of the held-out data, that the promise holds. "accept" holds on
-            average over held-out data; its `confidence` is the confidence of the reported intervals.
+        confidence: The probability, over the draw of the held-out data, that a promise about errors or losses holds.
+            For "accept", the confidence level of the reported intervals.
     """
 
     kind: Kind
@@ -70,26 +69,23 @@ class Promise:
 
 
 class Decision(Attachment):
-    """Accept predictions whose uncertainty does not exceed a threshold, with a statistical guarantee.
+    """A rule that accepts predictions with uncertainties up to a threshold, with a statistical guarantee.
 
     Promises:
 
-    * "error<=0.01": at most 1 % of the accepted predictions are wrong. The largest threshold for which this can
-      be proved is used.
+    * "error<=0.01": at most 1 % of the accepted predictions are wrong.
     * "loss<=0.05": the mean loss of accepted predictions is at most 0.05, for any loss in [0, 1].
-    * "accept>=0.9": on average over held-out data, at least 90 % of the traffic is accepted; `proof` contains
-      a confidence interval for the error rate.
+    * "accept>=0.9": at least 90 % of the traffic is accepted, on average over held-out data; `proof` contains a
+      confidence interval for the error rate.
 
-    The first two hold with probability `confidence` over the draw of the held-out data, for any score, model, and
-    distribution, if (1) held-out and live predictions are independent draws from one distribution and (2) neither the
-    model nor the scorer was fitted to the held-out data. If the data cannot support a promise, the error states the
-    number of labelled examples needed. No promise holds under distribution shift; `check` tests for shift without
-    labels.
+    The first two promises hold with probability `confidence` over the draw of the held-out data. They require that
+    held-out and live predictions are independent draws from one distribution, and that neither the model nor the scorer
+    was fitted to the held-out data. No promise holds under distribution shift; `check` tests for shift without labels.
 
     Args:
-        promise: A string such as those above, or a `Promise`.
-        confidence: The probability with which the promise holds.
-        seed: The seed of the split into a part that proposes thresholds and a part that proves them.
+        promise: A string in one of these forms, or a `Promise`.
+        confidence: The probability with which the promise holds; ignored if `promise` is a `Promise`.
+        seed: The seed of the split into a part that proposes thresholds and a part that tests them.
     """
 
     kind: ClassVar[str] = "decision"
@@ -108,7 +104,7 @@ class Decision(Attachment):
         Args:
             uncertainty: Held-out scores.
             correct: Booleans, or zeros and ones.
-            loss: For a promise about a loss, the loss of each prediction, in [0, 1], instead of `correct`.
+            loss: The loss of each prediction, in [0, 1], instead of `correct`, for a promise about the loss.
 
         Raises:
             Unsupported: The data cannot support the promise; `needed` estimates the number of examples required.
@@ -124,7 +120,7 @@ class Decision(Attachment):
     def fit_scorer(self, scorer: Scorer, outputs: Outputs, *, loss: Array | None = None) -> Self:
         """Find the threshold from a fitted scorer and held-out outputs with labels or losses.
 
-        Scores and features of a sample of the outputs are stored for `check`.
+        A sample of the scores and features is stored for `check`.
         """
         check_independent(scorer)
         check_outputs(outputs, classes=loss is None)
@@ -144,31 +140,30 @@ class Decision(Attachment):
 
     @property
     def proof(self) -> Proof:
-        """The counts and intervals that support the promise."""
+        """The counts and confidence intervals that support the promise."""
         return self._learned(self._proof)
 
     def accept(self, uncertainty: Array) -> Array:
-        """Return True for every accepted prediction, in the shape and array library of `uncertainty`."""
+        """Return a mask of the accepted predictions, in the shape and array library of `uncertainty`."""
         values = uncertainty if hasattr(uncertainty, "shape") else np.asarray(uncertainty)
         # rounded down to the precision of the scores, so that rounding never accepts more predictions
         return values <= round_down(self.threshold, str(values.dtype).rpartition(".")[2])
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """Return True for every accepted prediction, from outputs of the model that the scorer was fitted to."""
+        """Return a mask of the accepted predictions, given outputs of the model that the scorer was fitted to."""
         self.threshold  # noqa: B018 (raises before the scorer is asked for)
         return self.accept(self._bound()(outputs))
 
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
         """Test without labels whether live outputs still resemble the held-out outputs.
 
-        Scores are compared by a Kolmogorov-Smirnov test, and features (or logits) by a permutation test of
-        the energy distance. If nothing has changed, the probability of a false alarm is at most `level`. The test
-        assumes that live predictions are independent draws. It can miss a small change in a few rows, and misses any
-        change in the labels alone.
+        A Kolmogorov-Smirnov test compares the scores, and a permutation test of the energy distance compares the
+        features or logits. The tests assume independent live predictions. They can miss a change in a few rows, and
+        cannot detect a change in the labels alone.
 
         Args:
-            outputs: Live `Outputs`, or scores (N,) if the decision was fitted to scores.
-            level: The false-alarm rate of this check.
+            outputs: Live `Outputs`, or scores (N,) after `fit`.
+            level: The maximum probability of a false alarm.
         """
         self.threshold  # noqa: B018 (raises before the scorer is asked for)
         if isinstance(outputs, Outputs):
@@ -184,13 +179,11 @@ class Decision(Attachment):
         counted = f"{proof.errors:g} of {proof.accepted} accepted held-out predictions are wrong"
         if promise.kind == "loss":
             counted = f"the mean loss of {proof.accepted} accepted predictions is {proof.errors / proof.accepted:.3g}"
-        bound = (
-            f"in [{proof.low:.3%}, {proof.high:.3%}]" if promise.kind == "accept" else f"of at most {proof.high:.3%}"
-        )
+        bound = f"in [{proof.low:.3%}, {proof.high:.3%}]" if promise.kind == "accept" else f"at most {proof.high:.3%}"
         how = (
             "on average over held-out data" if promise.kind == "accept" else f"with {promise.confidence:.0%} confidence"
         )
-        return f"{promise} {how}: {share}; {counted}, with a risk {bound}"
+        return f"{promise} {how}: {share}; {counted}, so the risk is {bound}"
 
     def state(self) -> Fitted:
         """Return the threshold, its proof and the reference for `check`."""
@@ -222,7 +215,7 @@ class Decision(Attachment):
         return f"Decision({str(self.promise)!r})" + ("" if self._threshold is not None else "  # not fitted")
 
     def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
-        """Return the logits, and the layer that the scorer reads (by default, the features)."""
+        """Return the logits and the first layer that the scorer reads, or the features if it reads no layer."""
         read = next((outputs.layers[str(name)] for name in self._bound().layers), outputs.features)
         spaces = {"logits": to_numpy(outputs.logits)}
         return spaces if read is None else spaces | {"features": to_numpy(read)}
@@ -251,8 +244,8 @@ class Decision(Attachment):
 
 
 def round_down(threshold: float, dtype: str) -> float:
-    """Return the largest number of `dtype` that is at most `threshold`; bfloat16 is the upper 16 bits of float32."""
-    if dtype == "bfloat16":
+    """Return the largest number of `dtype` that is at most `threshold`."""
+    if dtype == "bfloat16":  # the upper 16 bits of float32
         value = np.float32(round_down(threshold, "float32"))
         bits = value.view(np.uint32)
         cut = (bits & np.uint32(0xFFFF0000)).view(np.float32)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Interval(NamedTuple):
-    """The lower and upper ends of the interval of every predicted number, (N, targets) each."""
+    """The lower and upper ends of the prediction intervals, (N, targets) each."""
 
     lower: Array
     upper: Array
@@ -27,16 +27,14 @@ class Interval(NamedTuple):
 class Intervals(Attachment):
     r"""Prediction intervals :math:`f_j \pm q_j s_j` that contain the target :math:`y_j` with a given probability.
 
-    :math:`s_j` is the scale of the prediction, and :math:`q_j` is the :math:`\lceil (n + 1) c \rceil`-th smallest ratio
-    :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). Each target lies in its interval with
-    probability at least `coverage`, on average over held-out and live data, for any network and scale, if held-out and
-    live data are exchangeable and neither the network nor the scale was fitted to the held-out data. The coverage is
-    not guaranteed for every single input or under shift. A scale that fits the residuals makes the intervals of good
-    predictions short.
+    :math:`s_j` is the scale of the prediction :math:`f_j`, and :math:`q_j` is the :math:`\lceil (n + 1) c \rceil`-th
+    smallest ratio :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). If held-out and live data are
+    exchangeable and neither the network nor the scale was fitted to the held-out data, the coverage is at least c on
+    average over both. It is not guaranteed for single inputs or under shift.
 
     Args:
-        coverage: The nominal coverage.
-        joint: Guarantee joint coverage of all targets of an input; q is then based on the largest ratio of each input.
+        coverage: The nominal coverage c.
+        joint: Guarantee joint coverage of all targets of an input.
     """
 
     kind: ClassVar[str] = "intervals"
@@ -66,7 +64,7 @@ class Intervals(Attachment):
         return self
 
     def fit_scorer(self, scorer: ResidualScale, outputs: Outputs) -> Self:
-        """Learn the factors from held-out outputs with targets and the scales that `scorer` assigns to them."""
+        """Learn the factors q from held-out outputs with targets, using the scales of `scorer`."""
         check_scorer(scorer)
         check_outputs(outputs)
         if outputs.labels is None or not outputs.regression:
@@ -77,19 +75,19 @@ class Intervals(Attachment):
         return self
 
     def __call__(self, outputs: Outputs) -> Interval:
-        """Return the interval of every predicted number, in the array library and on the device of the outputs."""
+        """Return the prediction intervals, in the array library and on the device of the outputs."""
         self._learned(self._factors)
         return self.of(outputs.logits, self._bound().scales(outputs))
 
     def of(self, predictions: Array, scales: Array) -> Interval:
-        """Return the interval of every prediction, (N, targets) or (N,), from its scale."""
+        """Return the intervals of predictions with the given scales, (N, targets) or (N,) each."""
         factors = self._learned(self._factors)
         f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
             raise ValueError(
                 f"predictions, scales: expected shape (N, {factors.size}), as in fit, got {f.shape} and {s.shape}"
             )
-        _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # scale 0: the interval is the prediction itself
+        _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # scale 0 gives an interval of width 0
         given = predictions if hasattr(predictions, "shape") else np.asarray(predictions)  # a list
         ends = ((f - factors * s).reshape(given.shape), (f + factors * s).reshape(given.shape))
         return Interval(*(end if isinstance(given, np.ndarray) else like(end, given) for end in ends))
@@ -107,7 +105,7 @@ class Intervals(Attachment):
         return result
 
     def bind(self, scorer: Any) -> None:
-        """Store the scorer whose scales the intervals use."""
+        """Store a snapshot of the scorer whose scales the intervals use."""
         _check_scales(scorer)
         super().bind(scorer)
 
@@ -132,7 +130,7 @@ def _check_numbers(**given: np.ndarray) -> None:
 
 
 def as_columns(values: Array) -> np.ndarray:
-    """Return (N,) or (N, targets) as (N, targets) in float64."""
+    """Return an array of shape (N,) or (N, targets) as (N, targets) in float64."""
     array = to_numpy(values).astype(np.float64)
     if array.ndim not in (1, 2):
         raise ValueError(f"expected an array of shape (N, targets) or (N,), got {array.shape}")

@@ -1,4 +1,4 @@
-"""Monitor live predictions: estimate accuracy, count accepted predictions and classes, and detect changed scores."""
+"""Monitor live predictions: estimate accuracy, count accepted predictions and classes, and detect changes in scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 CHUNK = 65_536
-"""Rows processed at once, so that memory does not grow with the batch size."""
+"""The number of rows processed at once, so that memory does not grow with the batch size."""
 WINDOWS = 200
 PIECES = 50
 """The maximum number of windows per batch if its rows have timestamps."""
@@ -38,10 +38,10 @@ COUNTS = ("rows", "accepted", "labelled", "labelled_correct")
 EVIDENCE = {1e6: "overwhelming", 100.0: "strong", 10.0: "some", 3.0: "weak"}
 """Descriptions of the evidence of a change, keyed by the smallest capital to which they apply."""
 ADVICE = {
-    "less sure": "inspect the inputs that the model is least sure about, label new examples, and recalibrate on them",
-    "surer": "check the inputs of the model (scaling, empty or repeated inputs), then label new examples and calibrate "
-    "again",
-    "spread differently": "label new examples and calibrate again with them",
+    "less sure": "inspect the inputs that the model is least sure about, then label new examples and recalibrate",
+    "surer": "check the inputs of the model (scaling, empty or repeated inputs), then label new examples and "
+    "recalibrate",
+    "spread differently": "label new examples and recalibrate",
 }
 """The recommended action after an alarm, keyed by the direction of the change."""
 
@@ -83,7 +83,7 @@ class History:
 
     @classmethod
     def from_state(cls, windows: np.ndarray, size: int) -> Self:
-        """Build a history from its `state`; an incomplete last window continues to fill."""
+        """Build a history from its `state` and window size."""
         if windows.ndim == 2 and windows.shape[1] == len(COLUMNS) - 1:  # from an earlier version, without times
             windows = np.pad(windows, ((0, 0), (0, 1)), constant_values=math.nan)
         if size < 1 or windows.ndim != 2 or windows.shape[1] != len(COLUMNS) or len(windows) > WINDOWS:
@@ -102,23 +102,22 @@ class Status:
 
     Attributes:
         rows: Number of live predictions.
-        accuracy: Accuracy estimated by the chosen method; NaN before the first row. The 95 % interval
-            accounts for sampling noise in the live and held-out rows, but not for the bias of the method under shift.
-        low: Lower end of the 95 % interval of `accuracy`.
-        high: Upper end of the 95 % interval of `accuracy`.
+        accuracy: Accuracy estimated by the chosen method; NaN before the first row.
+        low: Lower end of its 95 % interval, which ignores the bias of the method under shift.
+        high: Upper end of this interval.
         estimates: Estimated accuracies, keyed by method.
         reference_accuracy: Accuracy on the held-out predictions.
-        accepted: Share of live predictions that the scorer's decision accepts; None without a decision or rows.
+        accepted: Share of accepted live predictions; None without a decision or rows.
         classes: Share of live predictions in each predicted class.
         reference_classes: Share of held-out predictions in each predicted class.
-        labelled: Number of live predictions with known labels.
-        labelled_accuracy: Accuracy on the labelled live predictions; NaN if there are none.
+        labelled: Number of live predictions with labels.
+        labelled_accuracy: Accuracy on these predictions; NaN if there are none.
         labelled_interval: Exact 95 % interval of `labelled_accuracy`.
-        alarm: True if a change was detected; the false-alarm probability over all time is at most `false_alarm`.
-        less_sure: Probability that a live score is higher than a held-out score; 0.5 if nothing has changed.
-        evidence: Largest evidence of a change (betting capital) that the sequential test has reached.
+        alarm: True if a change was detected.
+        less_sure: Probability that a live score is higher than a held-out score; about 0.5 if nothing has changed.
+        evidence: Largest betting capital of the sequential test so far.
         limit: Evidence at which an alarm is raised.
-        false_alarm: The requested rate times the number of merged monitors.
+        false_alarm: Maximum probability of a false alarm, for all merged monitors together.
     """
 
     rows: int
@@ -145,7 +144,7 @@ class Status:
         return "less sure" if self.less_sure > 0.52 else "surer" if self.less_sure < 0.48 else "spread differently"
 
     def explain(self) -> str:
-        """Return a description of the alarm, including the recommended action if there is an alarm."""
+        """Describe the alarm and the recommended action."""
         found = next((word for least, word in EVIDENCE.items() if self.evidence >= least), "no")
         if not self.rows:
             return "No predictions yet."
@@ -158,18 +157,15 @@ class Status:
 
 
 class Monitor(Attachment):
-    """Monitor live predictions without labels, in bounded memory.
+    """A monitor of live predictions that needs no labels and uses bounded memory.
 
-    Fit it to held-out predictions with labels, `Monitor().fit_scorer(scorer, held_out)`, and pass it batches with
-    `add(outputs)` or `add_scores(...)`. A monitor attached to a scorer is saved with it and used by `qipf watch`. The
-    alarm assumes that, if nothing changes, live and held-out predictions are independent draws from one distribution;
-    changes that do not affect the scores are not detected. Under shift, the estimated accuracy is only as good as the
-    score; check it against labels as they arrive.
+    Fit it to labelled held-out predictions with `Monitor().fit_scorer(scorer, held_out)`, then call `add(outputs)` or
+    `add_scores(...)` for each batch. The false-alarm rate assumes independent predictions. Changes that do not affect
+    the scores are not detected. Under shift, check the estimated accuracy against labels.
 
     Args:
         false_alarm: The probability of ever raising an alarm if nothing changes.
-        method: The method whose estimate is reported as `accuracy`; see `qipf.decisions.accuracy`. The default was the
-            most accurate under shift for the probe's score; docs/howto/watch.md contains the numbers.
+        method: The method whose estimate is reported as `accuracy`; see `qipf.decisions.accuracy`.
         seed: The seed of the sequential test.
     """
 
@@ -223,7 +219,7 @@ class Monitor(Attachment):
         return self._learned(self._test)
 
     def add(self, outputs: Outputs) -> None:
-        """Count live outputs of the model, including their labels, if any."""
+        """Count live outputs of the model and their labels, if any."""
         self.test  # noqa: B018 (raises before anything is counted)
         if self.scorer is None:
             raise RuntimeError("this Monitor has no scorer; load the scorer's file, or call add_scores(uncertainty)")
@@ -256,9 +252,8 @@ class Monitor(Attachment):
         Args:
             uncertainty: Scores from the scorer that the monitor was fitted with.
             predicted: The predicted class of each row.
-            estimates: Additional accuracy estimates, with one value per prediction, keyed by method.
-            time: The time of each row, (N,) seconds since 1970. The history then splits this batch into up to 50
-                windows.
+            estimates: Additional accuracy estimates, one value per row, keyed by method.
+            time: The time of each row, in seconds since 1970; splits the batch into up to 50 windows of the history.
         """
         self.test  # noqa: B018 (raises before anything is counted)
         scores = finite(uncertainty, "uncertainty")
@@ -294,7 +289,7 @@ class Monitor(Attachment):
         }
 
     def add_labels(self, correct: Array) -> None:
-        """Count the correctness (N,) of earlier predictions, in any order."""
+        """Count the correctness (N,) of labelled predictions, in any order."""
         flags = vector(correct, "correct")
         if flags.size and not np.isin(flags, (0, 1)).all():
             raise ValueError("correct: expected booleans, or zeros and ones")
@@ -302,10 +297,10 @@ class Monitor(Attachment):
         self.labelled_correct += int(flags.sum())
 
     def merge(self, other: Monitor) -> Self:
-        """Add the counts of another monitor with the same reference, for example from a different process.
+        """Add the counts of another monitor with the same reference.
 
-        The evidence is averaged over all merged monitors, and an alarm in any of them persists. The false-alarm rate of
-        k merged monitors is k times the rate of one monitor: divide `false_alarm` by k to compensate.
+        The evidence is averaged, and an alarm in any merged monitor persists. Merging k monitors multiplies the
+        false-alarm rate by k; divide `false_alarm` by k to compensate.
         """
         if not isinstance(other, Monitor):
             raise TypeError(f"other: expected a Monitor, got an object of type {type(other).__name__}")
@@ -365,7 +360,7 @@ class Monitor(Attachment):
 
         Raises:
             FileNotFoundError: The file does not exist.
-            ValueError: The file is damaged, or does not contain a monitor.
+            ValueError: The file is damaged or does not contain a monitor.
         """
         header, tensors = saving.read(path)
         if "monitor" not in header:
@@ -411,7 +406,7 @@ class Monitor(Attachment):
 
 
 def _residuals(columns: Mapping[str, np.ndarray], correct: np.ndarray) -> dict[str, float]:
-    """Return the mean squared residual of each estimate; one error is added so that it is never zero."""
+    """Return the mean squared residual of each estimate; one error is added so that the mean is never zero."""
     squares = {name: np.square(values - correct).sum() for name, values in columns.items()}
     return {f"{name}_residual": float((square + 1) / (correct.size + 1)) for name, square in squares.items()}
 

@@ -25,13 +25,13 @@ def check_scorer(scorer: Any) -> None:
 
 
 def check_independent(scorer: Any) -> None:
-    """Raise Problem unless the predictions of the scorer's task are independent, as guarantees require."""
+    """Raise Problem unless the scorer's predictions are independent, as guarantees require."""
     check_scorer(scorer)
     if scorer.task_name and not make_task(scorer.task_name).independent:
         raise Problem(
-            "scorer", f"a scorer of {scorer.task_name}, whose dependence would break every guarantee",
+            "scorer", f"a scorer of {scorer.task_name}",
             expected="a scorer with one prediction per input",
-            hint="fit it to one prediction per input",
+            hint="the guarantee does not hold for dependent predictions",
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Convert an uncertainty into an error probability."""
+"""Convert uncertainties into error probabilities."""
 
 from __future__ import annotations
 
@@ -28,20 +28,16 @@ def method_for(errors: int) -> Literal["isotonic", "logistic"]:
 
 
 class ErrorProbability(Attachment):
-    """Convert scores into the probability that a prediction is wrong.
+    """A map from scores to the probability that a prediction is wrong.
 
-    Fit it to held-out predictions without shift: fitting to the evaluation data would make any score look calibrated.
-    Probabilities never decrease as the score increases, and have the array library, dtype and device of the scores. Set
-    `scorer.probability` to save the fitted object with its scorer.
-
-    Probabilities are valid on average over predictions with the same score, for the distribution of the held-out data;
-    under shift they are usually too low.
+    Fit it to held-out predictions, never to the evaluation data. Probabilities are valid on average over predictions
+    with the same score; under shift they are usually too low. They never decrease as the score increases, and have the
+    array library, dtype and device of the scores.
 
     Args:
-        method: "isotonic": the non-decreasing function of the score with the smallest squared error, linear between its
-            knots and constant beyond them; it needs several hundred errors. "logistic": 1 / (1 + exp(-(a u + b))) with
-            a >= 0 and Platt's targets (E + 1) / (E + 2) and 1 / (C + 2) for E errors and C correct predictions, so that
-            a and b are finite even for separable data; better with few errors.
+        method: "isotonic" for isotonic regression with linear interpolation, which needs several hundred errors.
+            "logistic" for 1 / (1 + exp(-(a u + b))) with a >= 0, fitted to Platt's targets, which is better with few
+            errors.
     """
 
     kind: ClassVar[str] = "probability"
@@ -52,7 +48,7 @@ class ErrorProbability(Attachment):
         self._state: dict[str, np.ndarray] | None = None
 
     def fit(self, uncertainty: Array, correct: Array) -> Self:
-        """Fit to one or more scores and the correctness of each prediction, (N,) each."""
+        """Fit to held-out scores and the correctness of each prediction, (N,) each."""
         scores, wrong = check(uncertainty, correct)
         if scores.size == 0:
             raise ValueError("uncertainty: expected at least one score, and preferably several hundred, got none")
@@ -61,7 +57,7 @@ class ErrorProbability(Attachment):
         return self
 
     def fit_scorer(self, scorer: Callable[[Outputs], Array], outputs: Outputs) -> Self:
-        """Fit to the scores of held-out outputs with labels, computed by a fitted scorer."""
+        """Fit to the scores that a fitted scorer assigns to labelled held-out outputs."""
         if isinstance(scorer, type) or not callable(scorer):
             check_scorer(scorer)
         check_outputs(outputs, classes=True)

@@ -1,13 +1,13 @@
 r"""A sequential test of whether live scores follow the distribution of the held-out scores, valid at any time.
 
-It is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of every live score among all
-earlier scores, including held-out scores, with ties broken at random, is uniform and independent of the earlier ranks.
-The test bets against this hypothesis: for each of a few stakes :math:`\epsilon`, the capital is multiplied by
+The test is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of each live score among all
+held-out and earlier live scores, with ties broken at random, is uniform and independent of the earlier ranks. The test
+bets against this hypothesis: for each of several stakes :math:`\epsilon`, the capital is multiplied by
 :math:`1 + \epsilon (p - 1/2)` for every rank p. After every `BLOCK` scores, a small part of the capital moves between
 the stakes (the "simple jumper"), so that late changes are also detected. The total capital starts at 1 and is not
-expected to grow unless something changes; by Ville's inequality, the probability that it ever reaches
-:math:`1 / \alpha` is at most :math:`\alpha`. Ranks are computed within bins to bound memory; the held-out scores that
-determine the bin edges are not counted in the ranks.
+expected to grow unless something changes. By Ville's inequality, the probability that it ever reaches
+:math:`1 / \alpha` is at most :math:`\alpha`. Scores are counted in bins to bound memory. Half of the held-out scores
+determine the bin edges and are not counted in the ranks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CHUNK = 8_192
 
 
 class SequentialTest:
-    """Bet on the ranks of scores, in bounded memory.
+    """A sequential test that bets on the ranks of scores, in bounded memory.
 
     Args:
         reference: Held-out scores (N,), at least two.
-        seed: The seed for breaking ties, and for choosing the half of the reference that determines the bins.
+        seed: The seed for breaking ties and choosing the bins.
     """
 
     def __init__(self, reference: np.ndarray, seed: int = 0) -> None:
@@ -40,18 +40,18 @@ class SequentialTest:
         self.edges = np.unique(np.quantile(shaping, np.arange(1, BINS) / BINS))
         self.reference = np.bincount(self.bins(counted), minlength=self.edges.size + 1)
         self.counts: np.ndarray
-        """number of scores so far in each bin, including held-out scores"""
+        """The number of scores in each bin so far, including held-out scores."""
         self.log_capital: np.ndarray
         self.parts: int
-        """number of merged tests that have received data, including this test"""
+        """The number of merged tests that have received data, including this test."""
         self.place: int
-        """number of rows in the current block"""
+        """The number of rows in the current block."""
         self.peak: float
-        """largest log capital that any merged test has reached"""
+        """The largest log capital that any merged test has reached."""
         self.restart()
 
     def bins(self, scores: np.ndarray) -> np.ndarray:
-        """Return the bin of each score."""
+        """Return the bin index of each score."""
         return np.searchsorted(self.edges, scores, side="right")
 
     def restart(self) -> None:
@@ -66,7 +66,7 @@ class SequentialTest:
         return float(np.logaddexp.reduce(self.log_capital))
 
     def less_sure(self) -> float:
-        """Return the probability that a live score exceeds a held-out score, counting a shared bin as half."""
+        """Return the probability that a live score exceeds a held-out score; scores in the same bin count one half."""
         live = self.counts - self.reference
         if not live.any():
             return 0.5
@@ -74,7 +74,7 @@ class SequentialTest:
         return float(live @ below / (live.sum() * self.reference.sum()))
 
     def add(self, scores: np.ndarray) -> None:
-        """Bet on the ranks of further scores, in order; batch boundaries do not affect the result."""
+        """Bet on the ranks of further scores, in order."""
         bins = self.bins(scores)
         self.parts = max(self.parts, min(1, bins.size))
         for start in range(0, bins.size, _CHUNK):
@@ -110,10 +110,10 @@ class SequentialTest:
         self.place = (self.place + ranks.size - 1) % BLOCK + 1
 
     def merge(self, other: SequentialTest) -> None:
-        """Merge another test with the same reference: add the counts and average the capitals.
+        """Add the counts of another test with the same reference, and average the capitals of all merged tests.
 
-        All parts have equal weight in the average. An alarm in any part persists: since the capitals of k parts
-        initially sum to k, the probability that any part, or their average, ever reaches 1 / a is at most k a.
+        If nothing changes, the probability that any of k merged tests, or their average, ever reaches the capital 1 / a
+        is at most k a.
         """
         if not np.array_equal(self.edges, other.edges) or not np.array_equal(self.reference, other.reference):
             raise ValueError("other: expected a monitor with the same reference; create both from the same scorer file")

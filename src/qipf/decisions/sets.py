@@ -26,21 +26,21 @@ class PredictionSets(Attachment):
 
     For class probabilities p in descending order, the score of class y at rank r is
 
-    * "lac": :math:`1 - p_y`; the sets are the smallest on average, but can be empty (Sadinle et al., 2019);
-    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all more likely classes; the sets adapt to hard
-      inputs and are never empty (Romano et al., 2020, without randomisation);
-    * "raps": the score of "aps" plus `penalty` for every rank beyond `free`; the sets are smaller if there are many
+    * "lac": :math:`1 - p_y`, which gives the smallest sets on average, some of them empty (Sadinle et al., 2019);
+    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, which never gives empty sets (Romano et al., 2020, without
+      randomisation);
+    * "raps": the score of "aps" plus `penalty` for every rank beyond `free`, which gives smaller sets if there are many
       classes (Angelopoulos et al., 2021).
 
     A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
-    classes of n held-out predictions. The coverage c then holds on average over held-out and live data, for any model,
-    if held-out and live data are exchangeable and nothing was fitted to the held-out data. The coverage is not
-    guaranteed for every input or class, or under shift; with `per_class`, it holds within each true class.
+    classes of n held-out predictions. If held-out and live data are exchangeable and nothing was fitted to the held-out
+    data, the coverage is at least c on average over both. It is not guaranteed for single inputs, for single classes
+    unless `per_class` is set, or under shift.
 
     Args:
-        coverage: The nominal coverage.
-        method: "lac", "aps" or "raps".
-        per_class: Use one threshold per true class.
+        coverage: The nominal coverage c.
+        method: The score: "lac", "aps" or "raps".
+        per_class: Guarantee the coverage within each true class.
         penalty: The penalty of "raps".
         free: The number of ranks without a penalty in "raps".
     """
@@ -69,7 +69,7 @@ class PredictionSets(Attachment):
         """Learn the thresholds from held-out class probabilities (N, C) and true classes (N,).
 
         Raises:
-            Unsupported: There are too few examples, or too few of a class.
+            Unsupported: There are too few examples, in total or of one class.
         """
         p = _probabilities(probabilities)
         y = check_class_numbers(labels, "labels", *p.shape)
@@ -83,7 +83,7 @@ class PredictionSets(Attachment):
         return self
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn from held-out outputs with labels, using the scorer's posterior or the softmax of the logits."""
+        """Learn the thresholds from labelled held-out outputs, with the probabilities that `posterior` returns."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         if outputs.labels is None:
@@ -141,7 +141,7 @@ class PredictionSets(Attachment):
 
 
 def posterior(scorer: Any, outputs: Outputs) -> Array:
-    """Return class probabilities (N, C): the scorer's posterior, or the softmax of the logits if it has none."""
+    """Return class probabilities (N, C): the scorer's posterior or, if it has none, the softmax of the logits."""
     if hasattr(scorer, "posterior"):
         return scorer.posterior(outputs)
     from scipy.special import expit, softmax

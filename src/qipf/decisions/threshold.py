@@ -1,10 +1,11 @@
 r"""Find the largest threshold with a proven guarantee, by fixed-sequence testing.
 
-The design part, a few of the held-out predictions, proposes the thresholds and the first threshold to test. The proof
-part, the remaining predictions, tests the thresholds. For a threshold t that does not depend on the proof part, the
-losses of its k predictions with a score of at most t are independent draws, so the p-value of "the risk among accepted
-predictions exceeds the limit" is exact given k, even with ties. Testing in increasing order until the first failure
-needs no correction for the number of thresholds (Angelopoulos et al., 2021, "Learn then test").
+A small part of the held-out predictions, the design part, proposes the thresholds and selects the first threshold to
+test. The remaining predictions, the proof part, test the thresholds. Consider a threshold t that does not depend on the
+proof part. The losses of the k predictions of the proof part with scores of at most t are independent draws, so the
+p-value of "the risk among accepted predictions exceeds the limit" is exact given k, even with ties. Testing in
+increasing order until the first failure needs no correction for the number of thresholds (Angelopoulos et al., 2021,
+"Learn then test").
 """
 
 from __future__ import annotations
@@ -36,16 +37,11 @@ class Unsupported(Problem):
 def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
     r"""Return the rank :math:`\lceil (n + 1) c \rceil` of the held-out score used as a conformal quantile.
 
-    A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005).
-
-    Args:
-        count: The number n of held-out examples.
-        coverage: The probability c.
-        which: A description of the examples for the error message, with a trailing space.
-        argument: The parameter that the coverage comes from.
+    A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005). The
+    error message names `argument` and describes the examples by `which`.
 
     Raises:
-        Unsupported: The rank is beyond the last example.
+        Unsupported: The rank exceeds the number of held-out scores.
     """
     rank = math.ceil((count + 1) * coverage - 1e-9)
     if rank > count:
@@ -61,13 +57,13 @@ class Proof:
 
     Attributes:
         rows: Number of predictions in the proof part.
-        accepted: Number of accepted predictions in the proof part.
-        errors: Number of wrong accepted predictions, or the sum of the losses of accepted predictions.
+        accepted: Number of accepted predictions.
+        errors: Number of wrong accepted predictions, or the sum of their losses.
         low: Lower end of the confidence interval for the risk among accepted predictions.
-        high: Upper end of the confidence interval for the risk; at most the limit if the promise bounds the risk.
+        high: Upper end of this interval; at most the limit if the promise bounds the risk.
         share: Acceptance rate.
-        share_low: Lower end of the interval of the acceptance rate.
-        share_high: Upper end of the interval of the acceptance rate.
+        share_low: Lower end of the confidence interval for the acceptance rate.
+        share_high: Upper end of this interval.
     """
 
     rows: int
@@ -86,7 +82,7 @@ def accept_share(scores: np.ndarray, losses: np.ndarray, share: float, confidenc
     last = np.argsort(scores, kind="stable")[rank - 1]
     accepted = scores <= scores[last]
     count, errors = int(accepted.sum()), int(losses[accepted].sum())
-    # Given the score of this rank, the other accepted predictions are independent draws, but this one is not.
+    # Given the score of this rank, the other accepted predictions are independent draws; the ranked prediction is not.
     risk = error_interval(errors - int(losses[last]), count - 1, confidence)
     shares = rank_interval(rank, scores.size, confidence)
     return float(scores[last]), Proof(scores.size, count, errors, *risk, count / scores.size, *shares)
@@ -98,8 +94,8 @@ def prove(
     """Return the largest threshold that keeps the risk among accepted predictions below `limit`, and its proof.
 
     Args:
-        scores: (N,) finite numbers.
-        losses: (N,) in [0, 1]; if all are 0 or 1, the test is exact.
+        scores: Finite numbers, (N,).
+        losses: Numbers in [0, 1], (N,); the test is exact if all are 0 or 1.
         limit: The upper limit on the mean loss of accepted predictions.
         confidence: The probability that the promise holds.
         seed: The seed of the split into design and proof parts.
@@ -201,7 +197,7 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
 def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:
     r"""Return the exact p-value of "the error rate exceeds `limit`", :math:`P(\mathrm{Bin}(n, \alpha) \le e)`.
 
-    Counts can be arrays, and can be fractional to extrapolate to more data.
+    Counts can be fractional, to extrapolate to more data.
     """
     right = np.asarray(count, dtype=np.float64) - errors
     return np.where(right > 0, special.betainc(np.maximum(right, 1e-300), np.add(errors, 1.0), 1 - limit), 1.0)
@@ -210,10 +206,8 @@ def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: flo
 def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
     r"""Return the p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting.
 
-    The capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` does not grow in expectation if the mean is above
-    :math:`\alpha`, for stakes :math:`\lambda_i` that depend on earlier losses only; by Ville's inequality, the inverse
-    of the maximum is a p-value (Waudby-Smith and Ramdas, 2024). The stakes are optimal for tests at `level`, given the
-    mean and variance estimated from earlier losses. For small variances, the p-value is much smaller than Hoeffding's.
+    The p-value is the inverse of the maximum of the capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))`, whose
+    stakes :math:`\lambda_i` depend only on earlier losses and `level` (Waudby-Smith and Ramdas, 2024).
     """
     count = losses.size
     if count == 0:
@@ -238,14 +232,14 @@ def error_interval(errors: int, count: int, confidence: float) -> tuple[float, f
 
 
 def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the interval of the fraction of all scores below the score of this rank among `count` scores."""
+    """Return the confidence interval for the probability that a new score is below the score at `rank` of `count`."""
     tail = (1 - confidence) / 2
     low, high = special.betaincinv(rank, count + 1 - rank, [tail, 1 - tail])
     return float(low), float(high)
 
 
 def largest_not_rejected(p_value: Callable[[float], float], level: float) -> float:
-    """Return the largest limit in [0, 1] whose p-value exceeds `level`, an upper confidence bound, by bisection."""
+    """Return an upper confidence bound by bisection: the largest limit in [0, 1] whose p-value exceeds `level`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -257,9 +251,9 @@ def largest_not_rejected(p_value: Callable[[float], float], level: float) -> flo
 
 
 def fewest(rate: float, limit: float, level: float) -> float:
-    """Return the number of accepted predictions with error rate `rate` that are likely to prove `limit`.
+    """Return the number of accepted predictions with error rate `rate` that is likely to prove `limit`.
 
-    The number allows for one standard deviation more errors than expected; it is infinite if no number suffices.
+    It allows for one standard deviation more errors than expected, and is infinite if no number suffices.
     """
 
     def shown(count: int) -> bool:

@@ -21,9 +21,8 @@ class Check:
     """The result of `Decision.check`.
 
     Attributes:
-        alike: True if the tests find no difference between live and held-out predictions.
-        p_value: The p-value of all tests combined, with a Bonferroni correction. If nothing has changed, it is at most
-            `level` with a probability of at most `level`.
+        alike: True if the tests find no difference.
+        p_value: The combined p-value of the tests, with a Bonferroni correction.
         level: The false-alarm rate.
         tests: The p-value of each test: "scores", and "features" or "logits".
     """

@@ -1,4 +1,4 @@
-"""Scores from one forward pass, one method or family per file. Higher always means less certain."""
+"""Uncertainty scores from one forward pass; higher always means less certain."""
 
 from qipf.scores.base import SCORERS, Fitted, Scorer
 from qipf.scores.calibrated import Contrast, MaxLogitPNorm, RelU

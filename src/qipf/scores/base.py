@@ -55,10 +55,10 @@ _PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class Attachment(ABC):
-    """An object that is learned for one fitted scorer and is saved, loaded and wrapped with the scorer.
+    """An object that is fitted for one scorer, and is saved, loaded and wrapped with this scorer.
 
-    A subclass defines `kind`, `state` and `from_state`. `Scorer.attach` keeps at most one attachment of each kind;
-    fitting the scorer again drops all of them.
+    A subclass defines `kind`, `state` and `from_state`. A scorer has at most one attachment of each kind; fitting it
+    again removes all attachments.
     """
 
     kind: ClassVar[str]
@@ -106,15 +106,14 @@ class Attachment(ABC):
 
 
 class Scorer(ABC):
-    """Assign one uncertainty to each prediction from a single forward pass; higher means less certain.
+    """Base class of scorers, which assign one uncertainty to each prediction; higher means less certain.
 
     A subclass is a dataclass whose fields are its settings (plain JSON values); it defines `name`, `_fit` and `_score`.
-    This class handles saving, loading, wrapping, checks and array libraries. `_score` must be a pure function of the
-    outputs, the settings and the fitted tensors, so that scorers are thread-safe and can be exported.
+    `_score` must be a pure function of the outputs, the settings and the fitted tensors, so that scorers are
+    thread-safe and can be exported.
 
     Attributes:
         fitted: The result of `fit`; None before fitting.
-        attachments: Objects that are saved and wrapped with this fitted scorer, keyed by kind; see `attach`.
     """
 
     name: ClassVar[str]
@@ -145,16 +144,13 @@ class Scorer(ABC):
 
         Args:
             model: A model as for `qipf.collect`. If `data` is `Outputs`, only methods that read weights need a model,
-                which can then be anything that `qipf.weights.read_weights` accepts, such as a module or a weight file.
-            data: Reference data as for `qipf.collect`, or `Outputs`, for which no model is run.
+                in any form that `qipf.weights.read_weights` accepts.
+            data: Reference data as for `qipf.collect`, or `Outputs`.
             task: The task, as for `qipf.collect`.
-            features: The module whose output is used as features; None for the input of the last layer.
-            device: The device of the inputs; None for the model's device.
-            batch_size: The number of inputs per batch, as for `qipf.collect`.
+            features: The module whose output is used as features; by default, the input of the last layer.
+            device: The device of the inputs; by default, the model's device.
+            batch_size: The number of inputs per batch.
             progress: Show a progress bar.
-
-        Returns:
-            This scorer, fitted.
         """
         self._check_features(features)
         if data is None or isinstance(data, Outputs) or model is None:
@@ -197,7 +193,7 @@ class Scorer(ABC):
         return scores
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the uncertainty of tokens, (M,), from a summary of their logits."""
+        """Return the uncertainty of each token, (M,), from a summary of its logits."""
         raise Problem("scorer", f"{self.name} reads all logits, but only a summary of them is kept for tokens")
 
     def score(
@@ -205,22 +201,21 @@ class Scorer(ABC):
         views: int | None = None, device: Any = None, store: Any = "cpu", batch_size: int | None = None,
         progress: bool = True,
     ) -> Array:  # fmt: skip
-        """Return the uncertainty of every prediction of `model` on `data`, in the shape of the predictions.
+        """Return the uncertainty of every prediction of `model` on `data`.
 
         The shape is (N,) for classes and numbers, (N, L) for labels, (N, T) for tokens, and (N, H, W) for pixels. The
-        scores of tokens are indexed by the position of the logits, and are NaN for masked tokens. Labels in the data
-        are checked but not used.
+        scores of tokens are indexed by the position of the logits, and are NaN for masked tokens.
 
         Args:
             model: The model that this scorer was fitted to; different weights trigger a warning.
             data: Inputs as for `qipf.collect`.
-            task: The task; None for the task that the scorer was fitted to or, if that is unknown, to infer it.
-            features: The module whose output is used as features; None for the module used when fitting.
-            views: The number of views per image to average over, including the image itself; each takes one pass. None
-                for the setting of the scorer.
-            device: The device of the inputs; None for the model's device.
-            store: The device of the outputs and scores; None for the model's device.
-            batch_size: The number of inputs per batch, as for `qipf.collect`.
+            task: The task; by default, that of the fit, if known.
+            features: The module whose output is used as features; by default, the module used in the fit.
+            views: The number of views per image to average over, including the image itself; by default, the scorer's
+                setting.
+            device: The device of the inputs; by default, the model's device.
+            store: The device of the scores, or None for the model's device.
+            batch_size: The number of inputs per batch.
             progress: Show a progress bar.
         """
         scorer = self if views is None else self.with_views(views)
@@ -236,14 +231,11 @@ class Scorer(ABC):
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, store: Any = "cpu", batch_size: int | None = None, progress: bool = True,
     ) -> Iterator[Scored]:  # fmt: skip
-        """Yield the scores batch by batch, in bounded memory.
-
-        The model is restored between batches. For the arguments, see `score`.
-        """
+        """Yield the scores of each batch, in bounded memory; the arguments are those of `score`."""
         return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
 
     def with_views(self, views: int) -> Self:
-        """Return the scorer with a different number of views per image, if it supports views."""
+        """Return a scorer that averages over `views` views per image; raise Problem if this is not supported."""
         if views != 1:
             raise Problem("views", f"{views!r}", expected=f"1, because {self.name} does not support views")
         return self
@@ -253,7 +245,7 @@ class Scorer(ABC):
 
         Raises:
             RuntimeError: The scorer is not fitted.
-            ValueError: A setting cannot be serialised, for example a function.
+            ValueError: A setting, such as a function, cannot be serialised.
         """
         fitted = self._require_fitted()
         tensors, attached = dict(fitted.tensors), {}
@@ -275,14 +267,14 @@ class Scorer(ABC):
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """The attachments of this fitted scorer, keyed by kind, for example `decision` or `intervals`."""
+        """The attachments of this scorer, keyed by kind, for example `decision` or `intervals`."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
         """Attach an object, replacing any object of the same kind; `save`, `load` and `wrap` include it.
 
         Raises:
-            ValueError: The object was learned for a different scorer, or for a different fit of this scorer.
+            ValueError: The object belongs to a different scorer or fit.
         """
         self._require_fitted()
         if not isinstance(attachment, Attachment):
@@ -293,8 +285,8 @@ class Scorer(ABC):
         other = attachment.scorer
         if other is not None and not _same(self, other):
             raise ValueError(
-                f"{attachment.kind}: it was learned for another scorer ({other.name}) or another fit, so it is not "
-                f"valid for this scorer ({self.name}); fit it again with this scorer"
+                f"{attachment.kind}: expected an object fitted for this scorer ({self.name}), got one for another "
+                f"scorer or fit ({other.name}); fit it again with this scorer"
             )
         attachment.bind(self)  # pyright: ignore[reportArgumentType]
         self._attachments = {**self._attachments, attachment.kind: attachment}
@@ -343,7 +335,7 @@ class Scorer(ABC):
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The layers that this scorer reads in addition to features, to be passed to `qipf.collect`."""
+        """The layers that this scorer reads in addition to the features, for `qipf.collect`."""
         return ()
 
     @property
@@ -385,7 +377,9 @@ class Scorer(ABC):
         """Open the model, compare it with the model used when fitting, and infer the task."""
         facts = self._require_fitted().facts
         if task is not None and self.task_name and make_task(task).name != self.task_name:
-            raise Problem("task", make_task(task).name, expected=f"{self.task_name}, as when {self.name} was fitted")
+            raise Problem(
+                "task", make_task(task).name, expected=f"{self.task_name}, the task that {self.name} was fitted to"
+            )
         runner = open_model(model, device=device)
         check_facts(facts, runner, stacklevel=4)
         return begin(runner, data, task=task or facts.get("task"), batch_size=batch_size)
@@ -523,7 +517,7 @@ class Scorer(ABC):
         return self.layers
 
     def _width(self, fitted: Fitted) -> int | None:
-        """Return the number of columns that the features, or the first layer, had during fitting."""
+        """Return the number of columns of the features, or of the first layer, in the fit."""
         return fitted.facts.get("width")
 
 
@@ -536,7 +530,7 @@ def _same(one: Scorer, other: Scorer) -> bool:
 
 
 def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raise an error if a setting does not have the type that the scorer class declares."""
+    """Raise TypeError or ValueError if a setting does not have its declared type."""
     fields = [field for field in dataclasses.fields(kind) if field.init] if dataclasses.is_dataclass(kind) else []
     settings = {**{field.name: value for field, value in zip(fields, given, strict=False)}, **named}
     for field in fields:
@@ -565,7 +559,7 @@ def _moved(values: Array, like: Array) -> Array:
 
 
 def _joined(scores: list[Any]) -> Array:
-    """Concatenate the scores of batches: texts are padded with NaN, and all images must have the same size."""
+    """Concatenate the scores of batches; texts are padded with NaN, and all images must have the same size."""
     sizes = {tuple(one.shape[1:]) for one in scores}
     if len(sizes) > 1 and scores[0].ndim == 2:
         import torch

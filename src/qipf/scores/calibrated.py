@@ -24,16 +24,16 @@ NORMS = tuple(range(1, 11))
 
 @dataclass(eq=False)
 class Contrast(Scorer):
-    r"""The log odds against the predicted class c*, with the temperature T of Guo et al. (2017).
+    r"""The log odds against the predicted class c* at the temperature T of Guo et al. (2017).
 
     .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
                  = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
 
-    It ranks predictions like the softmax response at the same temperature, but nearly certain predictions are not
-    rounded to ties. Fit it to labelled held-out outputs, because networks are overconfident on their training data.
+    The score ranks predictions like the softmax response at temperature T, without ties near certainty. Fit it to
+    labelled held-out outputs.
 
     Args:
-        temperature: T; None for the temperature that maximises the likelihood of the labels.
+        temperature: T; by default, the temperature that maximises the likelihood of the labels.
     """
 
     name: ClassVar[str] = "contrast"
@@ -60,12 +60,11 @@ class MaxLogitPNorm(Scorer):
 
     .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
 
-    By default, p is the integer from 1 to 10 with the smallest area under the risk-coverage curve on the held-out
-    outputs. If no p ranks the held-out errors better than the softmax at the fitted temperature, the score is that of
-    `Contrast` and `fitted.facts["p"]` is 0; the paper calls this the fallback.
+    By default, p is the integer from 1 to 10 with the smallest AURC on the held-out outputs. If no p has a smaller AURC
+    than `Contrast`, the score falls back to `Contrast`, and `fitted.facts["p"]` is 0.
 
     Args:
-        p: The norm; None to choose it as above; 0 for the fallback.
+        p: The order of the norm, or 0 for the fallback; by default, it is chosen as above.
     """
 
     name: ClassVar[str] = "max-logit-p-norm"
@@ -109,12 +108,11 @@ class RelU(Scorer):
                D_{ij} \propto \max\left(0,\; \lambda \, E[p_i p_j \mid \text{wrong}]
                - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
 
-    where :math:`p = \mathrm{softmax}(z / T)` and D has unit Frobenius norm. Fit it to labelled held-out outputs. If no
-    entry of D is positive, or there are no errors, all pairs of classes have the same weight, as in the authors' code;
-    this is the Gini index, which ranks like `Doctor`.
+    where :math:`p = \mathrm{softmax}(z / T)` and D has unit Frobenius norm. Fit the score to labelled held-out outputs.
+    Without errors or positive entries of D, all pairs of classes have the same weight.
 
     Args:
-        weight: :math:`\lambda`, between 0 and 1.
+        weight: :math:`\lambda`, from 0 to 1.
         temperature: T.
     """
 
@@ -148,5 +146,5 @@ class RelU(Scorer):
 
 
 def _products(p: np.ndarray) -> np.ndarray:
-    """Return the mean of p_i p_j over the rows, (C, C); zero if there are no rows."""
+    """Return the mean of p_i p_j over the rows, (C, C); zeros if there are no rows."""
     return p.T @ p / max(1, len(p))

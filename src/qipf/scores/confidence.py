@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Confidence(Scorer):
     """Base class of scores that depend only on the logits of a prediction; `fit` is optional.
 
-    A single logit (N, 1) belongs to a binary classifier. Regression is not supported.
+    Logits of shape (N, 1) are those of a binary classifier. Regression is not supported.
     """
 
     reads_summary: ClassVar[bool] = True
@@ -35,12 +35,12 @@ class Confidence(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits belong to classes
+        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are those of a classifier
         if numbers or (checked.labels is not None and checked.regression):
             argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
-                argument, f"{self.name} scores classes, but these are numbers of a regression",
-                hint="use residual-scale; for a binary classifier, pass labels of 0 and 1 or task='classes'",
+                argument, f"{self.name} scores classes, but these are outputs of a regression",
+                hint="use residual-scale or, for a binary classifier, labels of 0 and 1 or task='classes'",
             )  # fmt: skip
         return checked
 
@@ -51,14 +51,13 @@ class Confidence(Scorer):
 class SoftmaxResponse(Confidence):
     r"""One minus the largest softmax probability, :math:`u = 1 - \max_j p_j`.
 
-    It is computed as :math:`s / (1 + s)` with :math:`s = \sum_{j \ne c^*} e^{z_j - z_{c^*}}`, which is never rounded to
-    zero.
+    Confident predictions do not tie at zero.
     """
 
     name: ClassVar[str] = "softmax-response"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return 1 - p of the predicted token."""
+        """Return one minus the probability of the predicted token."""
         return summary.log_rest.sigmoid()
 
     def _of(self, logits: Array) -> Array:
@@ -73,7 +72,7 @@ class Entropy(Confidence):
     name: ClassVar[str] = "entropy"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the entropy of the summary."""
+        """Return the entropy in the summary."""
         return summary.entropy
 
     def _of(self, logits: Array) -> Array:
@@ -90,7 +89,7 @@ class OneMinusMargin(Confidence):
     name: ClassVar[str] = "margin"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return 1 - (p - q) for the two most probable tokens."""
+        """Return one minus the gap between the two largest token probabilities."""
         best = (-summary.log_rest).sigmoid()
         return 1 - best * (1 - (summary.top[:, 1] - summary.top[:, 0]).exp())
 
@@ -107,7 +106,7 @@ class MaxLogit(Confidence):
     name: ClassVar[str] = "max-logit"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return minus the largest logit."""
+        """Return the largest logit, negated."""
         return -summary.top[:, 0]
 
     def _of(self, logits: Array) -> Array:
@@ -126,11 +125,11 @@ class Energy(Confidence):
 
     @property
     def reads_summary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True at temperature 1, for which the summary contains the log-sum-exp."""
+        """True if the temperature is 1, for which the summary contains the log-sum-exp."""
         return self.temperature == 1
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the negative log-sum-exp."""
+        """Return the log-sum-exp, negated."""
         return -summary.log_sum
 
     def _of(self, logits: Array) -> Array:
@@ -141,12 +140,12 @@ class Energy(Confidence):
 
 
 class LogitMargin(Confidence):
-    r"""The gap between the two largest logits, negated: :math:`u = -(z_{(1)} - z_{(2)})`, also known as raw margin."""
+    r"""The gap between the two largest logits, negated: :math:`u = -(z_{(1)} - z_{(2)})`."""
 
     name: ClassVar[str] = "logit-margin"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return minus the gap between the two largest logits."""
+        """Return the gap between the two largest logits, negated."""
         return summary.top[:, 1] - summary.top[:, 0]
 
     def _of(self, logits: Array) -> Array:
@@ -157,11 +156,11 @@ class LogitMargin(Confidence):
 
 @dataclass(eq=False)
 class Doctor(Confidence):
-    r"""DOCTOR of Granese et al. (2021), in the version that reads all probabilities.
+    r"""DOCTOR of Granese et al. (2021), in the version for all probabilities.
 
     .. math::  u = \frac{1 - g}{g}, \qquad g = \sum_j p_j^2, \qquad p = \mathrm{softmax}(z / T)
 
-    Their second version, :math:`(1 - p_{c^*}) / p_{c^*}`, ranks like `SoftmaxResponse`.
+    The other version, :math:`(1 - p_{c^*}) / p_{c^*}`, ranks like `SoftmaxResponse`.
     """
 
     name: ClassVar[str] = "doctor"
@@ -187,7 +186,7 @@ class GEN(Confidence):
     .. math::  u = \sum_{j=1}^M p_{(j)}^\gamma (1 - p_{(j)})^\gamma
 
     Args:
-        gamma: The exponent, between 0 and 1; small values give more weight to improbable classes.
+        gamma: The exponent, above 0; small values give more weight to improbable classes.
         largest: M, the maximum number of classes in the sum.
     """
 
@@ -205,7 +204,7 @@ class GEN(Confidence):
         logits = logits - xp.max(logits, axis=1, keepdims=True)  # so that a common offset does not reduce precision
         top = xp.sort(logits, axis=1, descending=True)[:, : min(self.largest, logits.shape[1])]
         log_p = top - log_sum_exp(logits)[:, None]
-        odds = log_odds(logits)  # of the largest: computing 1 - p from p would lose precision
+        odds = log_odds(logits)  # of the largest probability p, because computing 1 - p would lose precision
         log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # no other class has more than 1/2
         first = xp.exp(-self.gamma * (softplus(odds) + softplus(-odds)))
         return first + xp.sum(xp.exp(xp.clip(self.gamma * (log_p[:, 1:] + log_rest), FLOOR, None)), axis=1)

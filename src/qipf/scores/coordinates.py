@@ -24,7 +24,7 @@ _NOTHING = nullcontext()
 
 
 def check_size(features: Array, name: str, most: float) -> None:
-    """Raise ValueError if the magnitude of a feature exceeds `most`, above which sums of squares overflow."""
+    """Raise ValueError if the magnitude of a feature exceeds `most`."""
     xp = namespace(features)
     largest = float(xp.max(xp.abs(features)))
     if largest > most:
@@ -41,7 +41,7 @@ def check_matrix(values: Array, name: str) -> None:
 
 
 def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem if rows contain NaN or infinity; the message gives their `numbers`, or indices from 0."""
+    """Raise Problem if rows contain NaN or infinity; the message names them by `numbers` or, by default, by index."""
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return
@@ -66,7 +66,7 @@ def _shown(bad: np.ndarray, numbers: Sequence[int] | None) -> str:
 
 
 def wide(values: Array) -> Array:
-    """Cast half precision to float32, because sums need the larger range."""
+    """Cast half precision to float32."""
     if getattr(values.dtype, "itemsize", 0) >= 4:
         return values
     xp = namespace(values)
@@ -74,7 +74,7 @@ def wide(values: Array) -> Array:
 
 
 def double(values: Array) -> Array:
-    """Cast to float64 if available, because the modes are small differences between nearly equal potentials."""
+    """Cast to float64 if available."""
     xp = namespace(values)
     if compat.is_jax_array(values):
         import jax
@@ -87,7 +87,7 @@ def double(values: Array) -> Array:
 
 
 def without_autocast(values: Array) -> AbstractContextManager[Any]:
-    """Disable torch autocast on the device of `values`, because sums in half precision overflow above 65,504."""
+    """Disable torch autocast on the device of `values`."""
     if not compat.is_torch_array(values):
         return _NOTHING
     import torch
@@ -115,7 +115,7 @@ def in_range(values: Array, dtype: Any) -> Array:
 
 
 def check_scores(scores: Array, name: str) -> None:
-    """Raise Problem if scores are not finite; the message gives their rows."""
+    """Raise Problem if scores are not finite."""
     if is_traced(scores) or scores.shape[0] == 0:
         return
     xp = namespace(scores)
@@ -129,8 +129,7 @@ def check_scores(scores: Array, name: str) -> None:
 def class_logits(logits: Array) -> Array:
     """Return logits with one column per class, in float32 or wider.
 
-    A single logit z becomes (-z/2, z/2), which gives the same probabilities and does not favour either class in scores
-    that read only the largest logit.
+    A single logit z becomes (-z/2, z/2).
     """
     xp = namespace(logits)
     logits = wide(logits)
@@ -138,10 +137,10 @@ def class_logits(logits: Array) -> Array:
 
 
 def others(logits: Array) -> tuple[Array, Array]:
-    r"""Return the distances of logits from the largest, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
+    r"""Return the differences from the largest logit, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
 
-    For the class with the largest logit, :math:`e_j` is set to 0, so that :math:`1 - \max_j p_j = s / (1 + s)` with
-    :math:`s = \sum_j e_j` is computed without cancellation.
+    :math:`e_j` is 0 for the class with the largest logit, so that :math:`1 - \max_j p_j = s / (1 + s)` with
+    :math:`s = \sum_j e_j` has no cancellation.
     """
     xp = namespace(logits)
     # Exponentials that underflow carry no information and are many times slower on the CPU.
@@ -155,11 +154,9 @@ def others(logits: Array) -> tuple[Array, Array]:
 def log_odds(scores: Array, predicted: Array | None = None) -> Array:
     r"""Return the log odds of a class, :math:`s_c - \log\sum_{j \ne c} e^{s_j} = \log p_c - \log(1 - p_c)`, (N,).
 
-    The log-sum-exp is computed relative to its largest term, so the result neither overflows nor rounds to a tie.
-
     Args:
-        scores: (N, C) logits or log probabilities, with C >= 2.
-        predicted: (N,), the class of each row; None for the class with the largest score.
+        scores: Logits or log probabilities, (N, C) with C >= 2.
+        predicted: The class of each row, (N,); by default, the class with the largest score.
     """
     xp = namespace(scores)
     limits = xp.finfo(scores.dtype)
@@ -174,12 +171,11 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
 def contrast(chances: Array, classes: Array) -> Array:
     r"""Return the log odds against the given class of each row, :math:`\log(1 - p_c) - \log p_c`, (N,).
 
-    1 - p is computed as the sum of the other probabilities, so that confident predictions do not tie.
-
     Args:
-        chances: (N, C) probabilities.
-        classes: (N,), the class of each row.
+        chances: The probabilities, (N, C).
+        classes: The class of each row, (N,).
     """
+    # 1 - p is the sum of the other probabilities, so that confident predictions do not tie
     xp = namespace(chances)
     chances = at_least(chances, float(xp.finfo(chances.dtype).smallest_normal))
     if compat.is_torch_array(chances):  # the same with half as many operations
@@ -194,7 +190,7 @@ def contrast(chances: Array, classes: Array) -> Array:
 
 
 def log_sum_exp(values: Array) -> Array:
-    """Return the log-sum-exp of every row of (N, C), (N,)."""
+    """Return the log-sum-exp of every row, (N,)."""
     xp = namespace(values)
     high = xp.max(values, axis=1)
     return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], FLOOR, None)), axis=1))
@@ -216,14 +212,13 @@ def softplus(values: Array) -> Array:
 
 
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
-    r"""Return the coordinate y(x) of each prediction in the field, (N,).
+    r"""Return the coordinate of each prediction in the field, (N,).
 
     Args:
-        logits: (N, C), or (N, 1).
-        kind: "max_logit", :math:`\max_j z_j`, as in the paper; "log_odds", the log odds of the predicted class
-            against all others, :math:`\log p - \log(1 - p) = z_{c^*} - \log\sum_{j \ne c^*} e^{z_j}`; or a function of
-            the logits.
-        task: For "regression", the coordinate is the output itself; for "binary", both kinds are proportional to |z|.
+        logits: The logits, (N, C), or (N, 1) for a binary classifier or a regression.
+        kind: "max_logit" for :math:`\max_j z_j`, as in the paper; "log_odds" for the log odds of the predicted class,
+            :math:`\log p - \log(1 - p)`; or a function of the logits.
+        task: The task. For "regression", the coordinate is the output itself, unless `kind` is a function.
     """
     if callable(kind):
         values = kind(logits)
@@ -242,7 +237,7 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
 
 
 def task_of(outputs: Outputs) -> Task:
-    """Return the task of outputs for `WeightQIPF`, from their shape and labels."""
+    """Infer the task of outputs for `WeightQIPF` from their shape and labels."""
     if outputs.logits.shape[1] > 1:
         if outputs.regression:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Fit the recommended scorer for any task in one call, usually a probe on clean and perturbed training inputs."""
+"""Fit the recommended scorer for any task, usually a probe on clean and perturbed training inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 MEMORY = 2 * 2**30
-"""The maximum size in bytes of the features of the training inputs; inputs beyond it are omitted."""
+"""The maximum size of the stored features in bytes; further inputs are omitted."""
 
 COPIES = ("perturb", "perturb_only", "memory")
 TWIN = ("split", "depth", "checkpoint")
@@ -41,7 +41,7 @@ class Effort(NamedTuple):
 
 
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 5), "thorough": Effort(8, 5)}
-"""The published results used a head of 1,024 units with dropout and eight epochs, which took three times as long."""
+"""The efforts, keyed by name."""
 
 
 def default(
@@ -65,49 +65,36 @@ def default(
 ) -> Any:
     """Fit and return the recommended scorer of a trained model: `uq = qipf.default(model, train)`.
 
-    For classes, labels, tokens and pixels, the scorer is a `Probe`: the model runs once on each input and once on each
-    perturbed copy, and a small head then learns which predictions are correct. The data is read once, batch by batch,
-    and the features that the head reads are kept in memory, up to `memory` bytes. For numbers, the scorer is a
-    `ResidualScale`.
+    For classes, labels, tokens and pixels, the scorer is a `Probe`, a small head that is trained on features of clean
+    and perturbed inputs. For numbers, the scorer is a `ResidualScale`. For classes, pass the training inputs of the
+    model; for other tasks, pass inputs that are new to the model.
 
-    Pass the training inputs of the model for classes, and inputs that are new to the model for other tasks. For
-    classes, held-out inputs determine the weight of the head relative to the network's own softmax; with few labels,
-    the score is close to the softmax response.
-
-    To score other inputs, call `uq.score(model, inputs)`, or collect the outputs first:
-    `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` combines the model and the scorer in one
-    module.
+    To score inputs, call `uq.score(model, inputs)`, or collect the outputs first:
+    `uq(qipf.collect(model, inputs, layers=uq.layers))`.
 
     Args:
-        model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Perturbing inputs and training the
-            head require torch.
-        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, to which the scorer is
-            fitted directly; `Outputs` can be combined only with `effort`, `features`, `seed` and `progress`.
-        task: The task, as for `qipf.collect`; None to infer it.
-        effort: For classes only. "quick" perturbs each input once, "standard" four times. "thorough" prints the cost of
-            a `Twin`, a copy of the second half of a torch module, and fits it with the head of a probe. If a twin is
-            not possible, a warning gives the reason, and a probe is fitted with eight perturbed copies of each input.
+        model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Training a head requires torch.
+        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features.
+        task: The task, as for `qipf.collect`; by default, it is inferred.
+        effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`;
+            if this is impossible, it warns and fits a probe with eight perturbed copies of each input.
         perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or several
-            functions `f(inputs, generator)` to add to the built-in perturbations. A function returns perturbed inputs
-            of the same form; the generator is on the device of the inputs. If there is no way to perturb inputs of the
-            task "classes", a warning reports that no head is fitted.
+            functions `f(inputs, generator)` to add to the built-in perturbations.
         perturb_only: One or several functions that replace the built-in perturbations.
-        features: The features of the head, named as in `qipf.runners.features`, for example `layer4@2x2`. None lets
-            `qipf.runners.features.choose_reading` choose them for classes, and stands for the input of the layer that
-            computes the logits for other tasks.
-        split: The module after which a twin copies the network; None to choose a module by `depth`.
+        features: The features of the head, named as in `qipf.runners.features`, for example `layer4@2x2`. By default,
+            they are chosen automatically for classes, and are the input of the last layer for other tasks.
+        split: The module after which a twin copies the network; by default, it is chosen by `depth`.
         depth: The approximate fraction of the network's multiplications that a twin repeats.
         checkpoint: A file from which an interrupted fit of a twin resumes.
-        size: The maximum number of inputs; arrays and datasets are sampled at random, and loaders are truncated.
-        memory: The maximum size of the stored features in bytes.
+        size: The maximum number of inputs, which are drawn at random; loaders are truncated.
+        memory: The maximum size of the stored features in bytes; further inputs are omitted.
         seed: The random seed.
-        device: The device of the inputs; None for the model's device.
-        batch_size: The number of inputs per batch, as for `qipf.collect`.
-        progress: Show a progress bar with the remaining time.
+        device: The device of the inputs; by default, the model's device.
+        batch_size: The number of inputs per batch.
+        progress: Show a progress bar.
 
     Raises:
-        Problem: An argument is invalid, data or labels are missing, or the model has no layer that a head
-            can read.
+        Problem: An argument is invalid, or the model has no layer that a head can read.
     """
     check_choice("effort", effort, tuple(EFFORTS))
     check_whole("seed", seed, 0)
@@ -182,7 +169,7 @@ class _Fit:
     read: dict[str, Any]
 
     def twin(self, twin: Twin, checkpoint: Any) -> str:
-        """Fit a twin with a probe; return the reason if this is impossible, otherwise an empty string."""
+        """Fit a twin together with a probe; return the reason if this is impossible, or an empty string."""
         require("torch", extra="torch")
         from qipf.training.copies import gathered_inputs
 
@@ -190,7 +177,7 @@ class _Fit:
             return replace(self, start=known, effort="standard", read={**self.read, "size": None}).probe()
 
         if not self.read["perturb"] and not self.read["own"]:
-            return "it learns from perturbed inputs, but perturb is False"
+            return "a twin learns from perturbed inputs, but perturb is False"
         if self.features is not None:
             with self.start.reading({"head": self.start.runner.parse(self.features)}, show=False):
                 pass  # raises before the twin is trained
@@ -207,7 +194,7 @@ class _Fit:
         return ""
 
     def probe(self) -> Probe:
-        """Return a probe fitted to clean and perturbed inputs."""
+        """Fit a probe to clean and perturbed inputs, and return it."""
         try:
             torch = require("torch", extra="torch")
         except ImportError as error:
@@ -255,7 +242,7 @@ class _Fit:
 
 
 def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
-    """Return one or several functions as a tuple."""
+    """Return one or several functions as a tuple, or raise Problem."""
     found = (given,) if callable(given) else tuple(given) if isinstance(given, Sequence) else (given,)
     if not all(map(callable, found)):
         raise Problem(name, f"{given!r}", expected="one or several functions of inputs and a generator")
@@ -265,7 +252,7 @@ def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
 def _of_outputs(
     task: Task, model: Any, data: Outputs, effort: str, features: str | None, seed: int, progress: bool
 ) -> Probe:
-    """Return a probe fitted directly to outputs."""
+    """Fit a probe to outputs, and return it."""
     if features is not None and features not in data.layers:
         found = ", ".join(map(repr, data.layers)) or "none"
         raise Problem("features", f"{features!r}", expected=f"one of the layers of these outputs ({found})")
@@ -278,7 +265,7 @@ def _of_outputs(
 
 
 def _fitted(settings: dict[str, Any], model: Any, outputs: Outputs, progress: bool, in_place: bool = False) -> Probe:
-    probe = Probe(**settings, progress=progress)  # for this fit only
+    probe = Probe(**settings, progress=progress)  # the progress bar is for this fit only
     probe = (
         fit_share(probe, model, outputs, in_place=in_place) if outputs.task == "classes" else probe.fit(model, outputs)
     )

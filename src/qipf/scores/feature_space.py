@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class GeometricMargin(Scorer):
-    r"""The negative distance of the features from the nearest decision boundary of the head.
+    r"""The negative distance of the features from the nearest decision boundary (Crammer and Singer, 2001).
 
     .. math::  u = -\min_{j \ne c^*} \frac{z_{c^*} - z_j}{\| w_{c^*} - w_j \|}
 
-    This is the geometric margin of multi-class linear classifiers (Crammer and Singer, 2001) in feature space. The
-    rows w of the head's weight matrix are estimated from the reference outputs (`qipf.scores.reference`).
+    The rows w of the head's weight matrix are estimated from the reference outputs.
     """
 
     name: ClassVar[str] = "geometric-margin"
@@ -57,18 +56,17 @@ class GeometricMargin(Scorer):
 class ViM(Scorer):
     r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
 
-    Let o be the features for which the logits of the head are zero, and R an orthonormal basis of the space orthogonal
-    to the first D principal directions of the reference features. Then
+    Let o be the smallest features with zero logits, and R an orthonormal basis of the space orthogonal to the first D
+    principal directions of the reference features. Then
 
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
-    u increases with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is
-    estimated from the outputs, so no model is needed; `fitted.facts["head_error"]` is the error of the estimate. If the
-    largest logits are negative on average, alpha is 0 and only the energy remains.
+    The last layer, from features to logits, is estimated from the reference outputs; `fitted.facts["head_error"]` is
+    the relative error of the estimate. If the largest logits are negative on average, :math:`\alpha` is 0.
 
     Args:
-        dimension: D; None for the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
+        dimension: D; by default, the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
             half the number of features otherwise.
     """
 
@@ -113,12 +111,11 @@ class SIRC(Scorer):
 
     .. math::  u = \log(1 - p_{c^*}) + \log\left( 1 + e^{-(S - a) / \sigma} \right), \qquad a = \mu - 3 \sigma
 
-    S, which has the mean :math:`\mu` and the standard deviation :math:`\sigma` over the reference inputs, is large for
-    features similar to reference features. The second term is close to 0 for such features and grows for other
-    features. The paper's score is the exponential of u, which ranks predictions in the same way.
+    S has the mean :math:`\mu` and the standard deviation :math:`\sigma` over the reference inputs. The paper's score is
+    the exponential of u.
 
     Args:
-        secondary: S: "residual" for minus the length of the features outside the principal space, as in `ViM`, or
+        secondary: S: "residual" for the negated length of the features outside the principal space, as in `ViM`, or
             "norm" for the L1 norm of the features.
     """
 
@@ -159,7 +156,7 @@ class SIRC(Scorer):
 
 
 def paper_dimension(width: int) -> int:
-    """Return the dimension of the principal space that the paper uses for features of this width."""
+    """Return the dimension of the principal space in the paper for this number of features."""
     return 1000 if width >= 2048 else 512 if width >= 1024 else width // 2
 
 

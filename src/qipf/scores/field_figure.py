@@ -26,19 +26,18 @@ FEW = 50  # if there are fewer predictions than this, they are drawn one by one
 
 @dataclass(frozen=True)
 class FieldView:
-    """The data of a figure; y is in standardised units.
+    """The data of a figure, in standardised units.
 
     Attributes:
-        y: (P,), positions.
-        psi: (P,), the field.
-        potentials: (P, K), the potentials V_k; None for the operator of the authors' program.
-        modes: (P, K), the modes.
+        y: The positions, (P,).
+        psi: The field, (P,).
+        potentials: The potentials V_k, (P, K); None for `operator="published"`.
+        modes: The modes, (P, K).
         orders: The orders of the potentials and modes.
         facts: The facts of the fitted scorer.
-        weights: The positions of the standardised weights, or of their bins, and the number of weights at each
-            position.
-        predictions: The standardised predictions, or None.
-        correct: True for each correct prediction, or None if unknown.
+        weights: The positions of the weights or of their bins, and the number of weights at each position.
+        predictions: The coordinates of the predictions, or None.
+        correct: True for each correct prediction; None if unknown.
     """
 
     y: np.ndarray
@@ -88,8 +87,7 @@ def _weights(field: Field | BinnedField) -> tuple[np.ndarray, np.ndarray]:
 def draw(view: FieldView) -> Figure:
     """Return a figure in the colours of the current matplotlib style.
 
-    The panels show, from top to bottom, the weights, the field and the predictions; the potentials; and the modes with
-    their mean, the uncertainty.
+    The panels show the weights with the field and the predictions; the potentials, if available; and the modes.
     """
     matplotlib = require("matplotlib", extra="bench")
     panels = 2 if view.potentials is None else 3
@@ -100,7 +98,7 @@ def draw(view: FieldView) -> Figure:
         for number in range(len(view.orders)):
             middle[0].plot(view.y, view.potentials[:, number], color=f"C{number}", lw=1)
         middle[0].set_ylabel("potential $V_k$")
-        low, high = np.quantile(view.potentials, [0.01, 0.99])  # there are poles
+        low, high = np.quantile(view.potentials, [0.01, 0.99])  # the potentials have poles
         middle[0].set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
     for number, order in enumerate(view.orders):
         below.plot(view.y, view.modes[:, number], color=f"C{number}", lw=1, label=f"order {order}")
@@ -137,7 +135,7 @@ def _draw_distributions(axes: Any, view: FieldView) -> tuple[list[Any], list[str
     right.spines["right"].set_visible(True)
     right.set_ylim(0, 1.05 * float(view.psi.max()))
     right.set_ylabel("field ψ")
-    right.plot(view.y, view.psi, color="C0", label="ψ, the field of the weights (right)")
+    right.plot(view.y, view.psi, color="C0", label="ψ, the field of the weights (right axis)")
     lines, names = right.get_legend_handles_labels()
     more, others = axes.get_legend_handles_labels()
     return [*lines, *more], [*names, *others]
@@ -149,7 +147,7 @@ def _groups(view: FieldView) -> list[tuple[str, np.ndarray, str]]:
     if view.correct is None:
         return [("predictions", view.predictions, "C2")]
     parts = [
-        ("right predictions", view.predictions[view.correct], "C2"),
+        ("correct predictions", view.predictions[view.correct], "C2"),
         ("wrong predictions", view.predictions[~view.correct], "C1"),
     ]
     return [part for part in parts if len(part[1])]

@@ -27,19 +27,19 @@ SEEN_COPIES = 2
 """The number of perturbed copies of each held-out input that are used to choose a share."""
 
 MANY = 2000
-"""With at least this number of inputs, only one fold is held out: a tenth of the inputs, at most about this number."""
+"""The minimum number of inputs for holding out a single fold, and the approximate maximum size of this fold."""
 
 
 class Mixture(Scorer):
     r"""Log odds against the predicted class under a mixture of the network's softmax and other heads.
 
-    Let :math:`h_k` be the softmax of head :math:`k`, :math:`w_k` the weight of the head, :math:`p` the softmax of the
-    network at temperature :math:`T`, and :math:`s` the setting `share`. The posterior over classes and the score of the
-    predicted class :math:`c^*` are
+    The posterior over classes and the score of the predicted class :math:`c^*` are
 
-    .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
+    .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*},
 
-    With `views` above 1, :math:`q` is averaged over the input and its views. No probability is below :math:`e^{-80}`.
+    where :math:`h_k` is the softmax of a head with weight :math:`w_k`, :math:`p` the softmax of the network at the
+    given `temperature`, and :math:`s` the `share`. With `views` above 1, :math:`q` is averaged over the input and its
+    views.
     """
 
     share: float
@@ -57,7 +57,7 @@ class Mixture(Scorer):
         return other
 
     def posterior(self, outputs: Outputs | Array) -> Array:
-        """Return the probability of every class, (N, C), which is often more accurate than the network's softmax.
+        """Return the probability of every class, (N, C).
 
         Args:
             outputs: The result of `qipf.collect(model, data, layers=scorer.layers)`.
@@ -90,9 +90,9 @@ class Mixture(Scorer):
         return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits, asked=outputs.task == "tokens")
 
     def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
-        """Return the score of the network's predicted class, (N,), from the posterior (N, C), without checks.
+        """Return the score of the predicted class, (N,), from the posterior (N, C), without checks.
 
-        If `asked`, as for probes of tokens, class 1 means that the prediction is correct, and is scored for every row.
+        If `asked`, as for tokens, score class 1, which means that the prediction is correct.
         """
         xp = namespace(chance)
         predicted = xp.argmax(class_logits(logits), axis=1)
@@ -132,18 +132,16 @@ class Mixture(Scorer):
 
 
 def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:
-    r"""Return the mixture weights that maximise the likelihood of held-out labels, to two decimals.
+    r"""Return the mixture weights that maximise the likelihood of held-out labels, rounded to two decimals.
 
-    They maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0` by expectation maximisation, with equal weight for
-    clean and perturbed rows. The second term penalises the weight of the other heads, because the network makes few
-    errors on its own training inputs.
+    The weights maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0`, with equal importance of clean and
+    perturbed rows.
 
     Args:
-        chances: (K, N), the probability :math:`c_k` that each part assigns to the label of each row; the first part is
-            the softmax of the network.
-        perturbed: (N,), True for perturbed copies of inputs.
-        doubt: :math:`d`, the assumed number of inputs on which the heads are wrong and the network is right, divided by
-            the number of inputs.
+        chances: The probability :math:`c_k` that each part assigns to the label of each row, (K, N), starting with the
+            network.
+        perturbed: True for perturbed copies, (N,).
+        doubt: :math:`d`, the assumed fraction of inputs on which only the network is right.
     """
     chances = np.maximum(np.asarray(chances, np.float64), LEAST)
     groups = [group for group in (perturbed, ~perturbed) if group.any()]
@@ -168,5 +166,5 @@ def folds(labels: np.ndarray, seed: int, count: int) -> np.ndarray:
 
 
 def parts_of(count: int) -> int:
-    """Return the number of folds, so that a fold has a tenth of the inputs, but at most about `MANY` inputs."""
+    """Return the number of folds: 10, or more to limit each fold to about `MANY` inputs."""
     return max(10, count // MANY)

@@ -61,11 +61,10 @@ class DeltaKNN(Scorer):
                  - \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{wrong}) + \epsilon \right), \qquad \epsilon = 10^{-6},
 
     where :math:`d_i` is the distance to the features of the i-th nearest held-out prediction of that kind; all features
-    are scaled to unit length. Up to a constant, the score estimates the log likelihood ratio of wrong and correct
-    predictions. Fit it to labelled held-out outputs.
+    are scaled to unit length. Fit the score to labelled held-out outputs.
 
     Args:
-        k: The number of neighbours of each kind; all of them if there are fewer.
+        k: The maximum number of neighbours of each kind.
     """
 
     name: ClassVar[str] = "delta-knn"
@@ -108,8 +107,8 @@ class Mahalanobis(Scorer):
     .. math::  u = \min_c (f - \mu_c)^T \Sigma^{+} (f - \mu_c), \qquad
                \Sigma = \frac1n \sum_i (f_i - \mu_{y_i})(f_i - \mu_{y_i})^T
 
-    Directions in which the reference features do not vary (dead units) are ignored, as in the pseudo-inverse. Features
-    above 4e9 in single precision, or above 1e77 in double precision, are clipped.
+    Directions in which the reference features do not vary are ignored. Features with magnitudes above 4e9 are clipped
+    in single precision.
     """
 
     name: ClassVar[str] = "mahalanobis"

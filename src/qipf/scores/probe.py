@@ -20,7 +20,7 @@ from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
 
 WIDE = 1024
-"""Above this number of features, heads are trained with input dropout to avoid overfitting."""
+"""The number of features above which heads are trained with input dropout."""
 MOST_NUMBERS = 1_970_000
 """The maximum number of weights of a head: below 8 MB in single precision."""
 LARGEST_BATCH = 2000
@@ -43,29 +43,28 @@ class ProbeHead(NamedTuple):
 
 @dataclass(eq=False)
 class Probe(Mixture):
-    r"""Use a small head on the network's features to score the class that the network predicts.
+    r"""A small head on the network's features that scores the class predicted by the network.
 
-    The head has one hidden layer and is trained post hoc to predict the true class of the clean and perturbed inputs
-    from `qipf.default`. Let :math:`h` be the softmax of the head, :math:`p` the softmax of the network at temperature
-    :math:`T`, and :math:`s` the setting `share`. The posterior over classes and the score of the predicted class
-    :math:`c^*` are
+    The head has one hidden layer and is trained to predict the true class of clean and perturbed inputs; see
+    `qipf.default`. The posterior over classes and the score of the predicted class :math:`c^*` are
 
-    .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
+    .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*},
+
+    where :math:`h` is the softmax of the head, :math:`p` the softmax of the network at the given `temperature`, and
+    :math:`s` the `share`.
 
     Args:
-        space: The layer that the head reads: a name in `Outputs.layers`, as returned by `Runner.best_reading`, or None
-            for `Outputs.features`.
+        space: The name of the layer in `Outputs.layers` that the head reads; by default, it reads `Outputs.features`.
         hidden: The number of hidden units, which is reduced if the head would exceed 8 MB.
         epochs: The number of training epochs.
         dropout: The dropout rate of the hidden units.
-        input_dropout: The dropout rate of the features; if None, 0.2 with more than 1,024 features and 0
-            otherwise.
-        learning_rate: The peak of the one-cycle schedule.
+        input_dropout: The dropout rate of the features; by default, 0.2 with more than 1,024 features and 0 otherwise.
+        learning_rate: The peak learning rate of the one-cycle schedule.
         share: The weight of the network's own softmax in the posterior; at 1, the head is not used.
-        temperature: The temperature of the network's logits, usually above 1, because networks are overconfident.
-        seed: The seed of the initial weights, the order of the rows and dropout.
-        views: The number of views per image to average over, including the image itself; see `with_views`.
-        progress: Show a progress bar while the head is trained.
+        temperature: The temperature of the network's logits.
+        seed: The random seed of the training.
+        views: The number of views per image to average over.
+        progress: Show a progress bar during training.
     """
 
     name: ClassVar[str] = "probe"
@@ -130,8 +129,7 @@ class Probe(Mixture):
     def _trained(self, features: Array, labels: Array, classes: int) -> ProbeHead:
         """Train the head to classify rows, on the device of the features.
 
-        Training uses AdamW, a one-cycle schedule and cross-entropy. Features are standardised during training, and the
-        standardisation is then folded into the weights.
+        Features are standardised during training, and the standardisation is then folded into the weights.
         """
         torch = require("torch", extra="torch")
         from qipf.training import seeded, train
@@ -141,7 +139,7 @@ class Probe(Mixture):
         targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
         mean, scale = _moments(rows)
         batch = int(min(LARGEST_BATCH, max(32, len(rows) // 64)))
-        with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller uses
+        with torch.inference_mode(False), torch.enable_grad():  # regardless of the caller's mode
             with seeded(self.seed, rows.device):
                 net = self._net(torch.nn, mean, scale, classes)
             train(
@@ -175,15 +173,14 @@ class Probe(Mixture):
 def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = False) -> Probe:
     """Fit a probe with the share that `best_shares` chooses on held-out inputs.
 
-    With fewer than `MANY` inputs, each of `FOLDS` folds is held out once, and the probe is finally fitted to all
-    inputs. Otherwise, only one fold is held out and never used for training.
+    With at least `MANY` inputs, a single fold is held out, and not used for training.
 
     Args:
         probe: The probe; its `share` is overwritten.
         model: The model, as for `fit`.
-        outputs: Rows with labels. If there are perturbed copies, `groups` and `positions` are the input and the copy of
-            each row, with copy 0 for the unperturbed input.
-        in_place: Allow reordering the rows in place instead of copying them.
+        outputs: Rows with labels. With perturbed copies, `groups` and `positions` are the input and the copy of each
+            row, with copy 0 for the clean input.
+        in_place: Reorder the rows in place instead of copying them.
     """
     if outputs.labels is None or outputs.regression or not len(outputs):
         return probe.fit(model, outputs)  # raises
@@ -236,7 +233,7 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
 
 
 def head_logits(rows: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the logits (N, C) of the head with the given tensors for rows (N, D)."""
+    """Return the logits (N, C) of the head with these tensors for rows (N, D)."""
     rows = wide(rows)
     inner, inner_bias, outer, outer_bias = (_as(tensors[name], rows.dtype) for name in ProbeHead._fields)
     if compat.is_torch_array(rows):  # the same with half as many operations

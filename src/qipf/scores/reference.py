@@ -25,13 +25,13 @@ def reference_features(
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Return the features (n, d) of reference outputs, in float32 or wider, and facts about their shape.
 
-    If `squared`, they are float64, and features whose sums of squares would overflow raise ValueError.
+    If `squared`, return float64, and raise ValueError if a sum of squares would overflow.
     """
     if outputs is None:
         raise ValueError(f"{scorer.name}: expected reference outputs, got none; call fit(data=qipf.collect(...))")
     features = to_numpy(wide(outputs.features))
     if squared:
-        check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would clip larger ones
+        check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would clip larger features
     facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
     return features.astype(np.float64) if squared else features, facts
 
@@ -61,10 +61,7 @@ def unit(values: Array) -> Array:
 
 
 def bounded(values: Array) -> Array:
-    """Clip values to the fourth root of the largest number of their type, to keep squares and products finite.
-
-    Only values above 4e9 in single precision, and above 1e77 in double precision, are changed.
-    """
+    """Clip magnitudes above 4e9 in single precision, or 1e77 in double precision, to keep squares finite."""
     largest = _bound(values)
     return namespace(values).clip(values, -largest, largest)
 
@@ -77,7 +74,7 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
     """Return float64 logits (N, C) with one column per class, int64 labels (N,), and facts about their shape.
 
     Raises:
-        ValueError: There are no outputs or no labels, or a label is not a class.
+        ValueError: Labels are missing, or a label is not a class.
     """
     if outputs is None or outputs.labels is None:
         raise ValueError(
@@ -94,8 +91,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
     .. math::  T = \arg\min_T -\sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
 
-    The loss is convex in 1/T, so one bounded search over log T finds its only minimum. If every label has the largest
-    logit, the loss decreases towards T = 0, and the search stops at a T of at least 0.01.
+    The search is limited to temperatures from 0.01 to 100.
     """
     from scipy.optimize import minimize_scalar
 
@@ -112,9 +108,9 @@ class Head(NamedTuple):
     """The affine map from features to logits."""
 
     weight: np.ndarray
-    """(C, d)."""
+    """The weights, (C, d)."""
     bias: np.ndarray
-    """(C,)."""
+    """The biases, (C,)."""
     error: float
     """The root mean square residual of the fit, relative to the standard deviation of the logits; about 0 if the
     features are the input of the last linear layer."""
@@ -134,8 +130,7 @@ def reference_head(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray,
 def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
     r"""Return the head :math:`z = W f + b` by minimum-norm least squares.
 
-    It is estimated from outputs, so it works for any model (PyTorch, ONNX, a file of arrays). Directions in which the
-    features do not vary get no weight.
+    Directions in which the features do not vary get no weight.
     """
     centre, offset = features.mean(axis=0), logits.mean(axis=0)
     weight = np.linalg.lstsq(features - centre, logits - offset, rcond=None)[0].T

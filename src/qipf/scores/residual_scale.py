@@ -1,4 +1,4 @@
-"""The scale of every predicted number of a regression, which is its expected absolute residual."""
+"""Estimate the scale of every predicted number of a regression, which is its expected absolute residual."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qipf.scores.weight_qipf import WeightQIPF
 from qipf.tasks.outputs import Outputs, with_prefix
 
 FACTOR = 160.0
-"""The factor on Silverman's bandwidth; `WeightQIPF` also uses it if it cannot choose one from errors."""
+"""The factor on Silverman's bandwidth."""
 STEPS = 32
 """The number of points of the curve from uncertainties to residuals."""
 PER_STEP = 10
@@ -31,25 +31,24 @@ SMALLEST = 1e-3
 
 @dataclass(eq=False)
 class ResidualScale(Scorer):
-    r"""Expected absolute residual |target - prediction|, learned from inputs that are new to the network.
+    r"""The expected absolute residual of each predicted number, learned from inputs that are new to the network.
 
-    * "neighbours": :math:`s_j(x)`, the mean of :math:`|y_j - f_j|` over the `k` nearest reference inputs, in the space
-      of features and predictions scaled to unit variance.
-    * "head": a small network with one hidden layer, :math:`s = \exp g(x)`, that minimises
-      :math:`|y_j - f_j| / s_j + \log s_j`; the minimum is the expected absolute residual.
-    * "qipf": for each target, the isotonic regression (in 32 steps) of :math:`|y_j - f_j|` on the uncertainty that
-      `WeightQIPF`, the paper's method, assigns to the predicted number, fitted to the reference inputs. It reads the
-      network's weights but no features, so inputs with equal predictions have equal scales.
+    The scale :math:`s_j` of a prediction :math:`f_j` estimates :math:`|y_j - f_j|` for the target :math:`y_j`:
 
-    The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with :math:`\bar s_j` the mean absolute
-    residual of the reference inputs. `qipf.decisions.intervals.Intervals` turns scales into intervals.
+    * "neighbours": the mean over the `k` nearest reference inputs, in standardised features and predictions.
+    * "head": a small network with one hidden layer that minimises :math:`|y_j - f_j| / s_j + \log s_j`.
+    * "qipf": isotonic regression on the uncertainty that `WeightQIPF`, the paper's method, assigns to the prediction.
+      This method reads no features, so equal predictions have equal scales.
+
+    The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with the mean absolute residual
+    :math:`\bar s_j` of the reference inputs.
 
     Args:
         method: "neighbours", "head" or "qipf".
-        k: The number of neighbours; all references if there are fewer.
+        k: The maximum number of neighbours.
         hidden: The number of hidden units of the head.
         epochs: The number of training epochs of the head.
-        seed: The seed for training the head.
+        seed: The random seed for training the head.
     """
 
     name: ClassVar[str] = "residual-scale"
@@ -75,7 +74,7 @@ class ResidualScale(Scorer):
         """Return the expected absolute residual of every predicted number, (N, targets).
 
         Args:
-            outputs: `qipf.collect(model, inputs)`.
+            outputs: The result of `qipf.collect(model, inputs)`.
         """
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
@@ -169,8 +168,8 @@ class ResidualScale(Scorer):
 def _spread(rows: np.ndarray, features: int) -> np.ndarray:
     """Return the standard deviation of every column; infinity for constant columns, which excludes them.
 
-    Features share a unit and are scaled relative to each other; predictions, in the columns after the first
-    `features`, have the units of their targets.
+    Features share a unit and are scaled relative to each other; predictions, in the columns after the first `features`,
+    have the units of their targets.
     """
     deviation, largest = rows.std(axis=0), np.abs(rows).max(axis=0, initial=0.0)
     least = np.finfo(np.float32).eps * largest

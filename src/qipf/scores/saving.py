@@ -28,14 +28,14 @@ DIVISORS = {"bandwidth", "std", "temperature"}
 """Facts that are divisors in the computation of scores."""
 FORGED = "the file is damaged or forged"
 SCORERS: dict[str, type[Scorer]] = {}
-"""All scorers, keyed by name: the registry of `load`, the command line and the contract tests."""
+"""All scorer classes, keyed by name."""
 ATTACHMENTS: dict[str, type[Attachment]] = {}
-"""All kinds of attachments, keyed by name."""
+"""All attachment classes, keyed by kind."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of a fit: everything that a file contains in addition to the settings."""
+    """The result of a fit, which a file contains in addition to the settings."""
 
     tensors: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
@@ -50,10 +50,7 @@ class Fitted:
 
 
 def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a header of plain JSON values and arrays to one file, atomically.
-
-    The format number, the versions of the packages and the checksum are added to the header.
-    """
+    """Write a header of plain JSON values and arrays to one file, atomically; add versions and a checksum."""
     safetensors = require("safetensors.numpy", extra="torch")
     tensors = {key: np.asarray(value, order="C") for key, value in tensors.items()}
     versions = {package: _version(package) for package in ("qipf", "numpy", "safetensors")}
@@ -63,11 +60,11 @@ def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping
 
 
 def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Verify the checksum of a file, and return its header and arrays. Nothing in the file is executed.
+    """Verify the checksum of a file, and return its header and arrays; nothing in the file is executed.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is truncated, changed, not written by qipf, or written by a newer version of qipf.
+        ValueError: The file is damaged, or was not written by this or an earlier version of qipf.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -95,7 +92,7 @@ def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarra
 
 
 def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the header without its checksum, and of the name, dtype, shape and bytes of every array."""
+    """Return the SHA-256 checksum of the header and the arrays."""
     signed = {key: value for key, value in header.items() if key != "checksum"}
     digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode())
     for key in sorted(tensors):
@@ -117,7 +114,7 @@ def plain(value: Any) -> Any:
 
 
 def as_json(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return the values of `owner` as plain JSON; raise ValueError if one of them is not plain, such as a function."""
+    """Return the values of `owner` as plain JSON; raise ValueError if this is impossible."""
     result = {}
     for key, value in values.items():
         try:
@@ -142,7 +139,7 @@ def load(path: str | PathLike[str]) -> Scorer:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is truncated, changed, not written by qipf, or written by a newer version of qipf.
+        ValueError: The file is damaged, or was not written by this or an earlier version of qipf.
     """
     header, tensors = read(path)
     try:
@@ -197,7 +194,7 @@ def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachme
 
 
 def _header_problem(header: Mapping[str, Any]) -> str:
-    """Describe the problem with a header, which may be forged despite its checksum; empty if there is none."""
+    """Describe the problem with a header, which may be forged despite its checksum; return "" if there is none."""
     if not isinstance(header.get("scorer"), str):
         if "monitor" in header:
             return "expected a scorer, got a monitor; load it with qipf.Monitor.load"
@@ -212,7 +209,7 @@ def _header_problem(header: Mapping[str, Any]) -> str:
 
 
 def _facts_problem(facts: Any) -> str:
-    """Describe the first divisor that is not positive, also in a nested scorer; empty if all are positive."""
+    """Describe the first divisor that is not positive, also in a nested scorer; return "" if all are positive."""
     if not isinstance(facts, dict):
         return f"expected facts as a JSON object, got {facts!r:.80}; {FORGED}"
     for key in sorted(DIVISORS & facts.keys()):

@@ -1,4 +1,4 @@
-"""The twin: a copy of the second half of a network, trained on clean and perturbed inputs."""
+"""The twin: a copy of the later layers of a network, trained on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -40,27 +40,23 @@ CHUNK = 500
 
 @dataclass(eq=False)
 class Twin(Mixture):
-    r"""Log odds against the predicted class, from a trained copy of the second half of the network.
+    r"""Log odds against the predicted class, from a trained copy of the later layers of the network.
 
-    The copy starts with the weights of the network, reads the hidden state after the module `split`, and is trained to
-    predict the true class of clean and perturbed inputs; the network is not changed. The posterior is a mixture of the
-    softmax of the copy, the softmax of the network and, if present, the softmax of the head of a `Probe`; the score is
-    computed as in `Probe`. The weights of the mixture maximise the likelihood of the labels of a tenth of the inputs,
-    which is held out.
-
-    A twin belongs to one torch module. It stores only the weights of the copy, so the module is needed for scoring.
+    The copy is trained to predict the true class of clean and perturbed inputs; the network itself is not changed. The
+    posterior is a mixture of the softmax of the copy, of the network and, if present, of the head of a `Probe`, and the
+    score is computed as in `Probe`. A twin stores only the weights of the copy, so scoring needs the torch module.
 
     Args:
-        split: The module after which the network is copied; None to choose a module by `depth`.
-        depth: The fraction of the network's multiplications that the copy repeats, if `split` is None.
-        epochs: The number of training epochs over the clean and perturbed inputs.
-        rows: The number of inputs per training step, half of them perturbed.
-        learning_rate: The peak of the one-cycle schedule.
+        split: The module after which the network is copied; by default, it is chosen by `depth`.
+        depth: The approximate fraction of the network's multiplications that the copy repeats, if `split` is None.
+        epochs: The number of training epochs.
+        rows: The maximum number of inputs per training step, half of them perturbed.
+        learning_rate: The peak learning rate of the one-cycle schedule.
         share: The weight of the network's own softmax in the posterior; set by `fit`.
         head_share: The weight of the probe's head; set by `fit`.
         temperature: The temperature of the network's logits.
-        seed: The seed for the order of the inputs, the perturbations and dropout.
-        views: The number of views per image to average over, including the image itself; see `with_views`.
+        seed: The random seed of the training.
+        views: The number of views per image to average over.
     """
 
     name: ClassVar[str] = "twin"
@@ -94,7 +90,7 @@ class Twin(Mixture):
         self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, batch_size: int | None = None, progress: bool = True,
     ) -> Self:  # fmt: skip
-        """Fit to a torch module and labelled inputs, as `Scorer.fit` does; `Outputs` are not supported."""
+        """Fit to a torch module and labelled inputs, as in `Scorer.fit`; `Outputs` are not supported."""
         if model is None or data is None or isinstance(data, Outputs):
             raise Problem("data", "a twin learns from inputs", hint="pass a torch module and (inputs, labels)")
         if features is not None:
@@ -111,15 +107,15 @@ class Twin(Mixture):
         Args:
             start: The model and the data.
             perturb: Use the built-in perturbations.
-            own: User-defined functions that perturb inputs.
+            own: User-defined perturbations.
             size: The maximum number of inputs.
             memory: The maximum size of the inputs in bytes.
             checkpoint: A file written after every epoch, from which an interrupted fit resumes.
             progress: Print the cost before fitting, and show a progress bar.
-            beside: A function that fits a probe to the same inputs; its head becomes part of the posterior.
+            beside: A function that fits a probe, whose head becomes part of the posterior.
 
         Raises:
-            Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few inputs.
+            Problem: A twin is not possible, or there are too few inputs.
         """
         torch = require("torch", extra="torch")
         from qipf.runners.halves import splittable
@@ -146,8 +142,8 @@ class Twin(Mixture):
                 seconds = self.epochs * epoch_seconds(learner, split, rows)
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
                 print(
-                    f"note: the twin is split after {cut.split!r}; fitting it takes about {seconds:.0f} s and scoring "
-                    f"an extra {cut.share:.0%} of a pass; the file takes {megabytes:.2g} MB",
+                    f"note: the twin copies the network after {cut.split!r}; fitting takes about {seconds:.0f} s, "
+                    f"scoring takes an extra {cut.share:.0%} of a pass, and the file takes {megabytes:.2g} MB",
                     file=sys.stderr,
                 )
             half.learn(True)
@@ -177,7 +173,7 @@ class Twin(Mixture):
     def prepared(
         self, start: Start, own: Sequence[Perturb] = (), builtin: bool = True
     ) -> tuple[Cut, SecondHalf, Callable[[Any], Any], torch.Generator]:
-        """Return the position of the split, the copy, a function that perturbs inputs, and its random generator.
+        """Return the split, the copy, a function that perturbs inputs, and its random generator.
 
         Raises:
             Problem: A twin is not possible.
@@ -204,7 +200,7 @@ class Twin(Mixture):
         return cut, half, perturbed, generator
 
     def _tried(self, start: Start, data: Batch) -> list[str]:
-        """Return the valid views; none if the inputs are not images."""
+        """Return the names of the valid views; the list is empty if the inputs are not images."""
         trial = ViewTrial(start.task, data.rows, self.seed)
         if is_image(data.inputs):
             with start.reading({}, show=False) as run:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
-"""The factor on Silverman's bandwidth that is used without labels to choose one."""
+"""The factor on Silverman's bandwidth if there are no labels for choosing it."""
 FEW = 2**20  # pairs of weights and queries up to which the exact field is cheaper than bins
 TABLE, BINS = "table_", "bins_"  # prefixes of the fitted tensors
 
@@ -43,34 +43,27 @@ class WeightQIPF(Scorer):
     r"""The quantum information potential field of the weights, evaluated at the prediction (paper, Algorithm 1).
 
     The pooled and standardised weights w_1..w_n define the field
-    :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)`, where s is `factor` times Silverman's bandwidth. The
-    field is evaluated at y = (coordinate - mean) / std of each prediction, with the mean and standard deviation of the
-    coordinate over the reference outputs. The uncertainty is the mean over the orders k of the modes
-    :math:`H_0^k(y) = V_k(y) - \min V_k` of `qipf.fields.uncertainty_modes`.
-
-    `fit` tabulates this function of one number (`qipf.fields.ModeTable`), so that each prediction needs one look-up,
-    regardless of the number of weights. With odd orders, `lower_bound="batch"` or `operator="published"`, the modes are
-    evaluated directly from the field.
+    :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)`, where s is `factor` times Silverman's bandwidth. Each
+    prediction has the position y = (coordinate - mean) / std, with the mean and standard deviation over the reference
+    outputs. The uncertainty is the mean of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` over the orders k.
 
     Args:
         orders: The Hermite orders of the modes.
-        factor: The bandwidth as a multiple of Silverman's bandwidth. "cv" chooses it by cross-validated error detection
-            on the outputs passed to `fit`, which should be held out from training, and uses 160 if they have no labels;
-            "auto" does the same, but also uses 160 if there are too few errors. `note` reports the choice.
-        root: Take the square root of the field first, as Algorithm 1 does.
-        lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. If kernels are
-            wide, modes of order 1 and above increase as predictions get worse only with "neighbourhood"; otherwise,
-            they decrease. (The undecomposed order 0 always increases.) With "batch", a score depends on the other
-            predictions of the batch.
+        factor: The bandwidth as a multiple of Silverman's bandwidth. "auto" and "cv" choose it by cross-validated error
+            detection on the outputs passed to `fit`, which should be held out, and use 160 without labels. With too few
+            errors, "auto" uses 160, and "cv" raises ValueError. `note` reports the choice.
+        root: Take the square root of the field first, as in Algorithm 1.
+        lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. With wide kernels,
+            modes of order 1 and above increase as predictions get worse only with "neighbourhood". With "batch", a
+            score depends on the other predictions of the batch.
         radius: The radius of the neighbourhood, in standardised units.
-        pool: The method of averaging the weights over blocks: "auto" (a rule that needs no tuning), a number of values
-            per layer, or the shapes of the blocks, by layer name or in order (incomplete blocks are padded with zeros,
-            as in the authors' program); None to use every weight.
-        coordinate: "max_logit" (as in the paper), "log_odds" (the predicted class against all others), or a function of
-            the logits, (N, C) -> (N,), with which the scorer cannot be saved. For a one-output regression, the
-            coordinate is the output itself.
+        pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the shapes of the blocks
+            by layer name or in order, or None to use every weight.
+        coordinate: "max_logit", as in the paper; "log_odds", the log odds of the predicted class; or a function of the
+            logits, (N, C) -> (N,), with which the scorer cannot be saved. For a one-output regression, both strings
+            select the output itself.
         operator: "exact", or "published" for the authors' implementation, which requires the orders 2, 4, 6, ...
-        tolerance: The error of the tabulated score, relative to a typical score; None to evaluate it exactly.
+        tolerance: The error of tabulated modes relative to a typical score; None to evaluate the modes exactly.
     """
 
     name: ClassVar[str] = "weight-qipf"
@@ -131,7 +124,7 @@ class WeightQIPF(Scorer):
         Args:
             outputs: `Outputs`, bare (N, C) logits, or the model if `data` is given.
             data: Inputs as for `qipf.collect`.
-            batch_size: The number of inputs per batch, as for `qipf.collect`.
+            batch_size: The number of inputs per batch.
             progress: Show a progress bar.
         """
         if data is not None:
@@ -146,8 +139,8 @@ class WeightQIPF(Scorer):
     ) -> Figure:
         """Draw the weights, their field, the potentials and the modes; return the matplotlib figure.
 
-        Pass `outputs`, or a model and `data`, to draw predictions as well; if they have labels, correct and wrong
-        predictions are drawn separately. `plot().savefig("field.png")` writes a file. For the arguments, see `modes`.
+        Pass `outputs`, or a model and `data`, to draw predictions as well; with labels, correct and wrong predictions
+        are drawn separately. The arguments are those of `modes`.
         """
         from qipf.scores.field_figure import draw, view
 
@@ -162,8 +155,7 @@ class WeightQIPF(Scorer):
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
         """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.
 
-        Its half-width is `width` standard deviations of the modes (3 in the paper's example), converted from
-        standardised units to those of the output.
+        The half-width is `width` standard deviations of the modes, in the units of the output.
         """
         facts = self._require_fitted().facts
         if facts["output"] != "regression":
