@@ -64,7 +64,7 @@ class Row(NamedTuple):
         value: NaN if the metric is undefined.
         low: Lower end of the 95% bootstrap interval, or NaN.
         high: Upper end, or NaN.
-        accuracy: Fraction of correct predictions; NaN for a regression.
+        accuracy: Fraction of correct predictions or, for "ood", of clean inputs; NaN for a regression.
         subset: "all", or "common" for the inputs that every method scored. Compare methods only on the latter.
     """
 

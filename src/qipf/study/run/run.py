@@ -226,7 +226,7 @@ def run_plan(
 
     Raises:
         BusyError: Another process is writing to the store.
-        StoreError: The store cannot be written, or contains another plan.
+        StoreError: The store cannot be written, or contains the results of another plan.
         ValueError: A file does not fit the model or the plan.
     """
     find_data(plan, data)

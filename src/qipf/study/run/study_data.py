@@ -403,7 +403,7 @@ def notes_of(data: StudyData) -> list[str]:
         if count >= REPEATED * len(data.test.inputs):
             notes.append(
                 f"{count} of {len(data.test.inputs)} test inputs are also in {name}, with the same labels: {use} on "
-                "them, so the results are better than on new inputs; remove them from one of the two"
+                "them, so the results are better than on new inputs; remove them from one of the parts"
             )
     return notes
 
