@@ -54,7 +54,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """The logits of a trained second half, as a layer that a scorer reads."""
+    """The logits of a trained copy of the last part of a network, as a layer that a scorer reads."""
 
     cut: Cut
     weights: Mapping[str, np.ndarray]
@@ -199,7 +199,7 @@ def _value(value: Any) -> Any:
 
 
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
-    """Split a network; return the cut and a copy of the second half that reproduces the logits of `batch`.
+    """Split a network; return the cut and a copy of its last part that reproduces the logits of `batch`.
 
     Split after the module `split` or, if it is None, so that about a fraction `depth` of the multiplications follows.
     """

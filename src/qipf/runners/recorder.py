@@ -107,7 +107,7 @@ class _HeadHook(_Hook):
 
 
 class _CopyHook(_Hook):
-    """Keep the values of a pass that a copy of the second half of the model needs."""
+    """Keep the values of a pass that a copy of the last part of the model needs."""
 
     def keep(self, values: dict[str, Any], module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         self.spec.copy.note(values.setdefault(self.key, {}), module, args, output)

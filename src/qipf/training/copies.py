@@ -1,4 +1,4 @@
-"""Train a copy of the second half of a network on clean and perturbed inputs, without changing the network."""
+"""Train a copy of the last part of a network on clean and perturbed inputs, without changing the network."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class CopyLearner(nn.Module):
 
     Args:
         network: The network, which is not a submodule.
-        half: The copy of the second half.
+        half: The copy of the last part of the network.
         data: N inputs.
         change: The function that perturbs inputs.
         generator: The generator of `change`, seeded in every epoch from the global generator.

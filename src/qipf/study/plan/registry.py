@@ -124,7 +124,7 @@ _ENTRIES = (
     _many("ensemble", "Deep ensemble", 4, shown=("std", "entropy")),
     _many("swag", "SWAG", 26),
     _many("sgd-iterates", "SGD iterates", 27),
-    _one("twin", "Twin of the second half of the network", "features", 46),
+    _one("twin", "Twin of the last part of the network", "features", 46),
     _one("one-width", "One width for all inputs", "other", 45),
     MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
 )  # fmt: skip
