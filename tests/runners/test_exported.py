@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import qipf
+from qipf._common.errors import Problem
 from qipf.data.batches import Source
 from qipf.runners.runner import differ
 from qipf.runners.torch import TorchRunner, exported_module, fingerprint
@@ -92,3 +94,12 @@ def test_a_program_that_torch_cannot_split_runs_as_one_graph(both, monkeypatch: 
 
     monkeypatch.setattr("qipf.runners.torch.unflatten", fail)
     torch.testing.assert_close(exported_module(program)(x), net(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_torchscript_has_logits_but_no_layers() -> None:
+    net, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval(), torch.rand(60, 4)
+    for scripted in (torch.jit.script(net), torch.jit.trace(net, x)):
+        torch.testing.assert_close(collect(scripted, x, features=False, progress=False).logits, net(x))
+        with pytest.raises(Problem, match="TorchScript"):
+            qipf.default(scripted, (x, torch.arange(60) % 3), progress=False)

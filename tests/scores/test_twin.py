@@ -243,13 +243,22 @@ def test_without_a_twin_a_warning_says_why_and_a_probe_is_fitted(
     assert isinstance(made, qipf.Probe)
 
 
-def test_what_does_not_fit_is_refused(net: Residual, data: tuple[Tensor, Tensor]) -> None:
+def test_it_is_fitted_in_inference_mode(net: Residual, data: tuple[Tensor, Tensor], live: Tensor) -> None:
+    with torch.inference_mode():
+        made = qipf.default(net, data, effort="thorough", progress=False)
+    assert isinstance(made, qipf.Twin)
+    assert made.score(net, live, progress=False).isfinite().all()
+
+
+def test_what_does_not_fit_is_refused(net: Residual, data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
     with pytest.raises(Problem, match="blocks"):
         qipf.default(net, data, effort="thorough", split="blocks.9", progress=False)
     with pytest.raises(Problem, match="inputs"):
         qipf.Twin().fit(net, qipf.collect(net, data))
     with pytest.raises(Problem, match="depth"):
         qipf.Twin(depth=1.0)
+    with pytest.raises(IsADirectoryError, match="folder"):
+        qipf.default(net, data, effort="thorough", checkpoint=tmp_path, progress=False)
 
 
 def test_the_weights_make_labels_most_likely() -> None:

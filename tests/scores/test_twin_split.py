@@ -87,6 +87,8 @@ def test_a_named_module_and_a_share_decide_where() -> None:
     assert split_network(start.runner, start.first, depth=0.25)[0].split == "blocks.5"
     with pytest.raises(Problem, match="blocks"):
         split_network(start.runner, start.first, "blocks.55")
+    with pytest.raises(Problem, match="trained"):
+        split_network(start.runner, start.first, "dense")
 
 
 def test_a_connection_past_the_split_is_refused() -> None:

@@ -299,7 +299,7 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
         raise Problem(
             "split", f"the part after {cut.split!r} does not reproduce the logits", hint="name another module"
         )
-    if not any(True for _ in half.network.parameters()):
+    if not cut.share:
         raise Problem("split", f"nothing after {cut.split!r} can be trained", hint="name an earlier module")
     if reads.found:
         raise Problem("split", f"the part after {cut.split!r} reads weights of the network itself, as in a closure")

@@ -166,6 +166,7 @@ class Recorder:
 
     def attach(self) -> None:
         """Add the hooks; deleting the recorder removes them."""
+        check_hooks(module for module, _ in self._targets)
         for module, hook in self._targets:
             if hook.spec.before and type(hook) is _Hook:
                 self._handles.append(module.register_forward_pre_hook(hook.on_input))
@@ -264,6 +265,12 @@ def _remove(handles: list[Any]) -> None:
         handle.remove()
 
 
+def check_hooks(modules: Iterable[nn.Module]) -> None:
+    """Raise Problem if a module ignores hooks, as TorchScript does."""
+    if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
+        raise Problem("model", "the layers of a TorchScript module cannot be read", hint="pass the original module")
+
+
 @contextmanager
 def watching(modules: Iterable[nn.Module], note: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
     """Call `note(module, inputs, output)` after each call of these modules in this thread."""
@@ -273,7 +280,8 @@ def watching(modules: Iterable[nn.Module], note: Callable[[nn.Module, Any, Any],
         if threading.get_ident() == thread:
             note(module, inputs, output)
 
-    handles = [module.register_forward_hook(hook) for module in dict.fromkeys(modules)]
+    check_hooks(modules := list(dict.fromkeys(modules)))
+    handles = [module.register_forward_hook(hook) for module in modules]
     try:
         yield
     finally:

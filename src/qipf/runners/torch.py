@@ -389,7 +389,7 @@ def unwrap(model: Any) -> nn.Module:
 
 def original(model: nn.Module) -> nn.Module:
     """Return the module inside DataParallel and `torch.compile` wrappers."""
-    while (inside := model._modules.get("_orig_mod", unwrap(model))) is not model and inside is not None:
+    while (inside := getattr(model, "_orig_mod", unwrap(model))) is not model and inside is not None:
         model = inside
     return model
 

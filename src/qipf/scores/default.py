@@ -170,7 +170,7 @@ class _Fit:
 
     def twin(self, twin: Twin, checkpoint: Any) -> str:
         """Fit a twin together with a probe; return the reason if this is impossible, or an empty string."""
-        require("torch", extra="torch")
+        torch = require("torch", extra="torch")
         from qipf.training.copies import gathered_inputs
 
         def beside(known: Start) -> Probe:
@@ -182,11 +182,13 @@ class _Fit:
             with self.start.reading({"head": self.start.runner.parse(self.features)}, show=False):
                 pass  # raises before the twin is trained
         try:
-            twin.prepared(self.start, self.read["own"], self.read["perturb"])
-            if not self.start.source.indexed:  # it may be readable only once
-                data, _ = gathered_inputs(self.start, self.read["size"], self.read["memory"], self.seed, self.progress)
-                self.start = begin(self.start.runner, (data.inputs, data.labels), task=self.start.task)
-            twin.fit_from(self.start, **self.read, checkpoint=checkpoint, progress=self.progress, beside=beside)
+            with torch.inference_mode(False):  # its tensors cannot be trained
+                twin.prepared(self.start, self.read["own"], self.read["perturb"])
+                if not self.start.source.indexed:  # it may be readable only once
+                    size, memory = self.read["size"], self.read["memory"]
+                    data, _ = gathered_inputs(self.start, size, memory, self.seed, self.progress)
+                    self.start = begin(self.start.runner, (data.inputs, data.labels), task=self.start.task)
+                twin.fit_from(self.start, **self.read, checkpoint=checkpoint, progress=self.progress, beside=beside)
         except Problem as error:
             if twin.split is not None and error.argument == "split":
                 raise

@@ -95,7 +95,8 @@ class Twin(Mixture):
             raise Problem("data", "a twin learns from inputs", hint="pass a torch module and (inputs, labels)")
         if features is not None:
             raise Problem("features", f"{features!r} has no effect on a twin", hint="use Twin(split=...) instead")
-        return self.fit_from(begin(model, data, task=task, device=device, batch_size=batch_size), progress=progress)
+        with require("torch", extra="torch").inference_mode(False):
+            return self.fit_from(begin(model, data, task=task, device=device, batch_size=batch_size), progress=progress)
 
     def fit_from(
         self, start: Start, *, perturb: bool = True, own: Sequence[Perturb] = (), size: int | None = None,
@@ -137,7 +138,7 @@ class Twin(Mixture):
         numbers = torch.arange(2 * known.rows)
         split = Split(numbers, torch.as_tensor(np.tile(labels[~held], 2)).long())
         rows = min(self.rows, max(32, len(numbers) // 32))
-        with learner.reading(), torch.inference_mode(False), torch.enable_grad():
+        with learner.reading(), torch.enable_grad():
             if progress:
                 seconds = self.epochs * epoch_seconds(learner, split, rows)
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6

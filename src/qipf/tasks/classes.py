@@ -229,6 +229,6 @@ def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> Non
     if missing:
         shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         warnings.warn(
-            f"data: no inputs for class {shown} ({len(missing)} of {classes} classes); shuffle or extend the data",
+            f"data: {len(missing)} of {classes} classes have no inputs ({shown}); shuffle or extend the data",
             stacklevel=stacklevel,
         )

@@ -109,6 +109,8 @@ def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; pass the name of a file")
     safetensors = require("safetensors", extra="torch")
     try:
         header, tensors = read_safetensors(path, "pt")
