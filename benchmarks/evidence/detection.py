@@ -67,7 +67,7 @@ def clean(results: Results) -> str:
     """Return accuracy and ROC-AUC on clean test images."""
     rows = results.rows[(results.rows["errors"] == "base") & (results.rows["shift"] == "clean")]
     values = rows.groupby(["column", "metric", "dataset", "net"])["value"].mean()
-    lines = [["accuracy, mean of the networks", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
+    lines = [["accuracy, mean of the networks", *(f"{100 * accuracy(results, pair):.1f}%" for pair in PAIRS)]]
     for column in MAIN:
         cells = [number(values.get((column, "roc_auc", *pair), np.nan)) for pair in PAIRS]
         lines.append([f"ROC-AUC, {short(column)}", *cells])
@@ -122,12 +122,12 @@ def own_errors(results: Results) -> str:
 def own_accuracy(results: Results) -> str:
     """Return the clean accuracy of the mean prediction."""
     rows = results.rows[(results.rows["shift"] == "clean") & (results.rows["metric"] == "accuracy")]
-    lines = [["one network", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
+    lines = [["one network", *(f"{100 * accuracy(results, pair):.1f}%" for pair in PAIRS)]]
     own = rows[rows["errors"] == "own"].groupby(["column", "dataset", "net"])["value"].mean()
     for column in [c for c in COLUMNS if c in own.index.get_level_values(0)]:
         cells = [own.get((column, *pair), np.nan) for pair in PAIRS]
         name = short(column).removesuffix(", entropy")
-        lines.append([name, *(f"{100 * value:.1f} %" if np.isfinite(value) else NOTHING for value in cells)])
+        lines.append([name, *(f"{100 * value:.1f}%" if np.isfinite(value) else NOTHING for value in cells)])
     return markdown(["accuracy, clean test set", *pair_heads(results).values()], lines)
 
 
@@ -170,8 +170,8 @@ def runs(results: Results) -> str:
         ]
         columns.append(
             [
-                f"{right:.1f} %" if np.isfinite(right) else NOTHING,
-                f"{PAPER_ACCURACY[pair]} %",
+                f"{right:.1f}%" if np.isfinite(right) else NOTHING,
+                f"{PAPER_ACCURACY[pair]}%",
                 str(results.rows_of("roc_auc", pair)["seed"].nunique()),
                 *(f"{count:,}" if count else NOTHING for count in counts),
             ]
@@ -182,7 +182,7 @@ def runs(results: Results) -> str:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval for one further network (Student's t)."""
+    """Return the 95% interval for one further network (Student's t)."""
     count, spread = len(values), float(np.std(values, ddof=1))
     half = float(stats.t.ppf(0.975, count - 1)) * spread * (1 + 1 / count) ** 0.5
     return float(np.mean(values)) - half, float(np.mean(values)) + half

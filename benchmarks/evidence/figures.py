@@ -126,7 +126,7 @@ def hero(results: Results, palette: Palette) -> Any:
             axis.bar(x + 0.27 * (place - 1), rates[:, column], 0.25, color=shade, label=words)
         for at, row in zip(x, rates, strict=True):
             axis.annotate(f"{row[0]:.1f}", (at + 0.27, row[0]), ha="center", va="bottom", fontsize=7, color=palette.ink)
-        shares = [f"{family}\n{row[3]:.0f} %" for family, row in zip(families, rates, strict=True)]
+        shares = [f"{family}\n{row[3]:.0f}%" for family, row in zip(families, rates, strict=True)]
         axis.set_xticks(x, shares)
         axis.set_xlabel("shift and accepted share")
         axis.set_title(PROBE_PAIRS[name])

@@ -43,7 +43,7 @@ PAGES = {
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
-    "share": lambda share: f"{100 * share:.1f} %",
+    "share": lambda share: f"{100 * share:.1f}%",
     "count": lambda found: f"{found if isinstance(found, int | float) else len(found):,.0f}",
     "score": number,
     "small": lambda number: f"{number:.1e}".replace("e-0", "e-"),

@@ -93,7 +93,7 @@ def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
     rows = results.rows
     rows = rows[(rows["method"] == method) & (rows["dataset"] == dataset) & (rows["net"] == net)]
     rows = rows[rows["shift"] == "clean"]
-    return f"{100 * rows[(rows['metric'] == 'accuracy') & (rows['errors'] == 'own')]['value'].mean():.1f} %"
+    return f"{100 * rows[(rows['metric'] == 'accuracy') & (rows['errors'] == 'own')]['value'].mean():.1f}%"
 
 
 def mean_rates(results: Results, kind: str) -> dict[str, dict[float, float]]:
@@ -137,7 +137,7 @@ def one_number(results: Results) -> str:
     for name, values in results.json("paper/why-one-number.json").items():
         cells = [NOTHING] * 4
         if "won" in values:
-            cells = [f"{100 * values[key]:.1f} %" for key in ("won", "lost", "rising side")]
+            cells = [f"{100 * values[key]:.1f}%" for key in ("won", "lost", "rising side")]
             cells.append(number(values["stopped"]))
         correlations = [number(values[key]) for key in ("spearman", "point_biserial")]
         rows.append([name, number(values["roc_auc"]), *cells, *correlations])
@@ -173,6 +173,6 @@ def spread(results: Results) -> str:
             areas = [f"ROC-AUC {number(values[key])}" for key in ("std", "entropy")]
             rows.append(["all", NOTHING, NOTHING, *areas])
         else:
-            rows.append([name, *(f"{100 * values[key]:.0f} %" for key in ("share", "error rate", "std", "entropy"))])
+            rows.append([name, *(f"{100 * values[key]:.0f}%" for key in ("share", "error rate", "std", "entropy"))])
     heads = ["ensemble of 5, MNIST LeNet", "predictions", "base network wrong", "mean rank by std", "by entropy"]
     return markdown(heads, rows)

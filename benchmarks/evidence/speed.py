@@ -70,7 +70,7 @@ def faster(results: Results) -> str:
 def forward_noise(results: Results, device: str) -> str:
     """Return the largest relative difference between times of a forward pass."""
     forward = results.times[results.times["device"] == device].groupby("net")["forward_ms"]
-    return f"{100 * (forward.max() / forward.min() - 1).max():.0f} %"
+    return f"{100 * (forward.max() / forward.min() - 1).max():.0f}%"
 
 
 def _time(times: pd.DataFrame, net: str, method: str, device: str) -> pd.Series | None:

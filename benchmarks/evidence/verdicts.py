@@ -463,7 +463,7 @@ def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
 def shuffled(results: Results) -> Found:
     """Judge whether the field distinguishes a network from one with shuffled weights.
 
-    The claim fails if no score changes by 1 % of the largest score, and is undecided otherwise, because a field that
+    The claim fails if no score changes by 1% of the largest score, and is undecided otherwise, because a field that
     depends on the order need not approximate the probability.
     """
     found = [facts["shuffled weights"] for facts in authors.facts_of(results).values()]

@@ -246,7 +246,7 @@ def sets(results: Results) -> str:
             both = [record.sets(source, group) for record in found.values()]
             cells = [f"{_percent(coverage, 0)}, {size:.2f} classes" for coverage, size in both]
             rows.append([f"{GROUPS[group]}: {words}", *cells])
-    return markdown(["coverage and size of sets that promise 90 %", *heads(found)], rows)
+    return markdown(["coverage and size of sets that promise 90%", *heads(found)], rows)
 
 
 def _mean(values: np.ndarray) -> float:
@@ -256,7 +256,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _percent(value: float, digits: int = 1) -> str:
-    return f"{100 * value:.{digits}f} %" if np.isfinite(value) else NOTHING
+    return f"{100 * value:.{digits}f}%" if np.isfinite(value) else NOTHING
 
 
 def _both(share: float, wrong: float) -> str:

@@ -62,7 +62,7 @@ def test_captions_are_read():
 
 
 def test_the_interval_for_one_more_network():
-    """Against intervals from many draws: 95 % of fourth values lie in the interval of the first three."""
+    """Against intervals from many draws: 95% of fourth values lie in the interval of the first three."""
     draws = np.random.default_rng(0).normal(0.7, 0.02, size=(4000, 4))
     ends = [detection.interval(list(values)) for values in draws[:, :3]]
     inside = np.mean([low <= value <= high for (low, high), value in zip(ends, draws[:, 3], strict=True)])

@@ -177,7 +177,7 @@ def number(cell: str) -> float:
 def test_the_page_of_pixels_has_the_means_and_intervals_of_all_networks():
     networks = json.loads((ROOT / "results" / "kinds-pixels.json").read_text())["networks"]
     page = (ROOT / "docs" / "howto" / "pixels.md").read_text()
-    table = page.partition("| 95 % interval |")[2].split("\n\n")[0].splitlines()[2:]
+    table = page.partition("| 95% interval |")[2].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     assert [row[0] for row in rows] == list(next(iter(networks.values())))
     assert len(networks) == 20

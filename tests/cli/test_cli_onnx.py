@@ -132,7 +132,7 @@ def test_images_are_read_batch_by_batch(
     read = reading.read_images
     monkeypatch.setattr(reading, "read_images", lambda files, mode: sizes.append(len(files)) or read(files, mode))
     assert fit("eyes.onnx", "--option", "size=20", "--batch-size", "10", data="seen") == 0
-    assert "class 2" in capsys.readouterr().err
+    assert "(2)" in capsys.readouterr().err
     assert max(sizes) <= 10
     assert sum(sizes) < 60  # those that are not drawn are not read
 

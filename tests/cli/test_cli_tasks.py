@@ -91,7 +91,7 @@ def test_every_task_on_every_runner(runner: str, name: str, capsys: pytest.Captu
             assert column("a.csv", "row").tolist() == outputs.groups.tolist()
             assert column("a.csv", position).tolist() == (outputs.positions + (name == "tokens")).tolist()
     if name != "numbers":
-        assert f"accuracy on data.npz: {100 * right.mean():.1f} % of {right.size} " in said
+        assert f"accuracy on data.npz: {100 * right.mean():.1f}% of {right.size} " in said
     compared = told(net, "data.npz", *([] if name == "numbers" else ["--scorers", "entropy,softmax-response"]))
     if name == "numbers":
         assert {row["name"] for row in compared["scales"]} == {"one-width", "neighbours", "head", "qipf"}
@@ -189,7 +189,7 @@ def test_a_regression_has_the_intervals_of_the_library(capsys: pytest.CaptureFix
             np.testing.assert_allclose(column("n.csv", f"upper_{target}"), upper[:, target], rtol=1e-3, atol=1e-5)
             np.testing.assert_array_equal(column("n.csv", f"inside_{target}"), inside[:, target])
         share, what = (inside.all(1).mean(), "500 examples") if joint else (inside.mean(), "1000 targets")
-        assert f"inside their intervals: {100 * share:.1f} % of {what}" in capsys.readouterr().err
+        assert f"inside their intervals: {100 * share:.1f}% of {what}" in capsys.readouterr().err
 
 
 def test_compare_measures_intervals_of_every_scale(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ def test_digits_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     accuracy = training.accuracy(net, datasets.load("digits").test)
     assert accuracy > 0.95
     assert about["test_accuracy"] == pytest.approx(accuracy, abs=0.003)
-    assert f"small-cnn on digits: test accuracy {100 * about['test_accuracy']:.2f} %" in printed.out
+    assert f"small-cnn on digits: test accuracy {100 * about['test_accuracy']:.2f}%" in printed.out
     assert printed.err.count("epoch ") == 8
 
 

@@ -143,7 +143,7 @@ def test_a_regression_is_refused_with_the_way_to_intervals(kind: type, rng: np.r
 WRONG = {
     "confidence": lambda: qipf.Decision("error<=0.01", confidence="95"),  # type: ignore[arg-type]
     "seed": lambda: qipf.Decision("error<=0.01", seed=1.5),  # type: ignore[arg-type]
-    "coverage": lambda: qipf.PredictionSets("90 %"),  # type: ignore[arg-type]
+    "coverage": lambda: qipf.PredictionSets("90%"),  # type: ignore[arg-type]
     "free": lambda: qipf.PredictionSets(free=None),  # type: ignore[arg-type]
     "per_class": lambda: qipf.PredictionSets(per_class="yes"),  # type: ignore[arg-type]
     "joint": lambda: qipf.Intervals(joint=1),  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_the_best_of_many_equal_scores_is_rarely_recommended():
         correct = rng.random(150) < 0.8
         scores = {name: rng.normal(~correct * 1.0) for name in ["softmax-response", *map(str, range(12))]}
         left += not recommend(compare(scores, correct, bootstrap=40, seed=seed)).startswith("Use softmax-response")
-    assert left <= 2  # at the level of 2.5 %, more than 2 of 8 have a probability below 0.001
+    assert left <= 2  # at the level of 2.5%, more than 2 of 8 have a probability below 0.001
 
 
 def test_the_recommended_score_is_tested_at_full_strength() -> None:
@@ -90,7 +90,7 @@ def test_the_recommended_score_is_tested_at_full_strength() -> None:
     rows = list(among.values())
     assert recommended(rows) == PRIMARY
     errors, before = (100 * (1 - among[name].measures["accuracy"][0]) for name in (PRIMARY, BASE))
-    assert f"{errors:.2g} % of the others are wrong with default and {before:.2g} % with" in recommend(rows)
+    assert f"{errors:.2g}% of the others are wrong with default and {before:.2g}% with" in recommend(rows)
     found = Comparison("", "", rows, {}, {}, {"late": ("", rows), "dark": ("", [among[BASE], among[PRIMARY]])})
     assert "default has a lower AURC than softmax-response on 2 of 2 sets (2 significantly)" in found.verdict()[1]
 
@@ -174,7 +174,7 @@ def test_intervals_that_are_nearly_all_exact_are_equally_good() -> None:
     [
         (np.arange(40) % 10, 4, "with 40 predictions, the model cannot be distinguished from chance; provide at least"),
         (np.arange(40) % 10, 30, ""),
-        (np.full(200, 3), 8, "all labels are class 3, and the accuracy is 4 %; provide data of several classes"),
+        (np.full(200, 3), 8, "all labels are class 3, and the accuracy is 4%; provide data of several classes"),
         (np.full(200, 3), 180, ""),
         (np.arange(200) % 10, 20, "only by chance"),
     ],

@@ -29,7 +29,7 @@ LEVEL = 0.05
 
 
 def bar(level: float) -> float:
-    """A share that is `level` in truth exceeds this in 1,000 draws with a probability of about 0.1 %."""
+    """A share that is `level` in truth exceeds this in 1,000 draws with a probability of about 0.1%."""
     return level + 3 * math.sqrt(level * (1 - level) / DRAWS)
 
 
@@ -47,7 +47,7 @@ def decide(world: World, promise: str, count: int) -> tuple[np.ndarray, np.ndarr
 
 RANKED = World(3, -3)
 AT_THE_LIMIT = World(0, math.log(0.0502 / 0.9498), step=1000)
-"""All scores are tied and 5.02 % are wrong: a promise of 5 % is broken whenever it is made."""
+"""All scores are tied and 5.02% are wrong: a promise of 5% is broken whenever it is made."""
 FLAT = World(0, math.log(0.0502 / 0.9498))
 """The same without ties: there are many thresholds, and none is better than another."""
 
@@ -70,7 +70,7 @@ def test_the_error_rate_is_kept_and_the_bound_is_not_idle(world: World, limit: f
 
 
 def errors_at_the_limit() -> float:
-    """60 rows prove, and without an error among them, which has a probability of 4.6 %, they do."""
+    """60 rows prove, and without an error among them, which has a probability of 4.6%, they do."""
     return float(np.mean(decide(AT_THE_LIMIT, "error<=0.05", 70)[0] > 0))
 
 

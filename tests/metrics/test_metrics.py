@@ -123,7 +123,7 @@ def test_curves_are_what_counting_gives():
     rng = np.random.default_rng(0)
     scores, correct = np.round(rng.random(230), 1), rng.random(230) > 0.3
     shares, risks = risk_curve(scores, correct, points=40)
-    assert shares[0] == pytest.approx(12 / 230)  # 5 %, rounded up
+    assert shares[0] == pytest.approx(12 / 230)  # 5%, rounded up
     assert shares[-1] == 1
     assert risks[-1] == pytest.approx(1 - correct.mean())
     orders = [np.lexsort((rng.random(230), scores)) for _ in range(2000)]  # ties in random order

@@ -71,7 +71,7 @@ def compare(
     DATA must be new to the model, because a model makes too few errors on its training data. The code of MODEL is
     executed.
 
-    For the recommendation, the scorer `default` is tested against the softmax response at the 5 % level. All other
+    For the recommendation, the scorer `default` is tested against the softmax response at the 5% level. All other
     scores share a correction for multiple testing. For tokens and pixels, 10,000 predictions are drawn at random. For a
     regression, intervals of several scales are compared instead of scores.
 

@@ -69,7 +69,7 @@ def evaluate(
         file: A table: .csv with a header line, .parquet, or .npz with arrays of shape (N,).
         score: A column to evaluate; may be repeated. By default, all numeric columns.
         correct: A column of 0 and 1, or LABEL=PREDICTED for the columns of true and predicted classes.
-        bootstrap: The number of resamples for the 95 % intervals; by default 1000, or 0 above 100,000 rows.
+        bootstrap: The number of resamples for the 95% intervals; by default 1000, or 0 above 100,000 rows.
         all: Print all metrics instead of the six main metrics.
         paper: Also print the metrics as computed in the paper.
         output: Also write all metrics to a file (.json, .csv).

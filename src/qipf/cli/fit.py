@@ -83,8 +83,8 @@ def fit(
         option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
         calibrate: Labelled data, not used for fitting, from which error probabilities and the reference of `qipf watch`
             are learned; for a regression, intervals are learned.
-        promise: A guarantee learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
-            predictions are wrong) or "accept>=0.9" (at least 90 % are accepted). For a regression, "inside>=0.9" (each
+        promise: A guarantee learned from the data of --calibrate: "error<=0.01" (at most 1% of the accepted
+            predictions are wrong) or "accept>=0.9" (at least 90% are accepted). For a regression, "inside>=0.9" (each
             target is in its interval with probability 0.9; the default) or "all inside>=0.9" (all targets of an example
             are in their intervals with probability 0.9).
         confidence: The probability with which a promise about errors holds; 0.95 by default.

@@ -20,7 +20,7 @@ MEASURES = {
         "roc_auc": ("ROC-AUC ↑", ".3f"),
         "average_precision": ("average\nprecision ↑", ".3f"),
         "aurc": ("AURC ↓", ".4f"),
-        "accuracy": ("accuracy\nat 90 %\ncoverage ↑", ".3f"),
+        "accuracy": ("accuracy\nat 90%\ncoverage ↑", ".3f"),
     },
     "scale": {
         "inside": ("inside", ".1%"),
@@ -70,7 +70,7 @@ def told_threshold(decision: Decision) -> str:
 def say_share(how: str, right: int, count: int, what: str) -> None:
     """Print the percentage of `right` in `count`, unless `count` is zero."""
     if count:
-        print(f"{how}: {100 * right / count:.1f} % of {count} {what}", file=sys.stderr)
+        print(f"{how}: {100 * right / count:.1f}% of {count} {what}", file=sys.stderr)
 
 
 def warn_of_random(spec: str, net: Any) -> None:

@@ -89,7 +89,7 @@ def train(
         figure, text = "train_rmse", f"training RMSE {value:.4f}"
     else:
         value = training.accuracy(module, loaded.test)
-        figure, text = "test_accuracy", f"test accuracy {100 * value:.2f} %"
+        figure, text = "test_accuracy", f"test accuracy {100 * value:.2f}%"
     nets.save(module, target, spec, dataset=dataset, seed=seed, **{figure: value})
     print(f"{name} on {dataset}: {text} after {seconds:.0f} s of training; saved to {target}")
 
@@ -103,5 +103,5 @@ def _rmse(net: nn.Module, dataset: Dataset, device: str) -> float:
 
 
 def _say(report: EpochReport) -> None:
-    share = "" if report.accuracy is None else f"  accuracy {100 * report.accuracy:.2f} %"
+    share = "" if report.accuracy is None else f"  accuracy {100 * report.accuracy:.2f}%"
     print(f"epoch {report.epoch}  loss {report.loss:.4f}{share}", file=sys.stderr)

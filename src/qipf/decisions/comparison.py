@@ -34,7 +34,7 @@ ONE_WIDTH = "one-width"
 """The baseline scale: intervals of equal width for all inputs."""
 
 Estimate = tuple[float, float, float]
-"""A value with the lower and upper ends of its 95 % confidence interval."""
+"""A value with the lower and upper ends of its 95% confidence interval."""
 TINY = np.finfo(np.float64).tiny
 ENOUGH_TO_WARN = 50
 """The minimum number of predictions for attributing chance-level accuracy to the model or its labels."""
@@ -45,7 +45,7 @@ AT_CHANCE = (
 
 @dataclass(frozen=True)
 class Compared:
-    """Measures of one score, or of the intervals of one scale, each with a 95 % confidence interval.
+    """Measures of one score, or of the intervals of one scale, each with a 95% confidence interval.
 
     Attributes:
         name: The name of the score or scale.
@@ -161,7 +161,7 @@ def compare(
     """Measure scores of the same predictions, and sort them by AURC.
 
     The measures are `roc_auc` and `average_precision` of error detection, `aurc` (lower is better), and `accuracy` at
-    90 % coverage. The gain is the AURC of the softmax response minus that of the score.
+    90% coverage. The gain is the AURC of the softmax response minus that of the score.
 
     Args:
         scores: One uncertainty per prediction, (N,), keyed by score.
@@ -276,8 +276,8 @@ def _gain(row: Compared, base: Compared) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a fraction as a percentage with two significant digits, such as 0.3 %."""
-    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+    """Format a fraction as a percentage with two significant digits, such as 0.3%."""
+    return f"{100 * share:.2g}%" if share < 0.995 else "100%"
 
 
 def _under_shift(found: Comparison) -> str:
@@ -301,7 +301,7 @@ def _under_shift(found: Comparison) -> str:
 
 
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Return simultaneous 95 % confidence intervals of all gains."""
+    """Return simultaneous 95% confidence intervals of all gains."""
     # all intervals extend by the same number of standard deviations, a quantile of the largest deviation of any gain
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
@@ -316,7 +316,7 @@ def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Return the first value with the central 95 % interval of the remaining values, which are resamples."""
+    """Return the first value with the central 95% interval of the remaining values, which are resamples."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)
 

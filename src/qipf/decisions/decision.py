@@ -73,9 +73,9 @@ class Decision(Attachment):
 
     Promises:
 
-    * "error<=0.01": at most 1 % of the accepted predictions are wrong.
+    * "error<=0.01": at most 1% of the accepted predictions are wrong.
     * "loss<=0.05": the mean loss of accepted predictions is at most 0.05, for any loss in [0, 1].
-    * "accept>=0.9": at least 90 % of the traffic is accepted, on average over held-out data; `proof` contains a
+    * "accept>=0.9": at least 90% of the traffic is accepted, on average over held-out data; `proof` contains a
       confidence interval for the error rate.
 
     The first two promises hold with probability `confidence` over the draw of the held-out data. They require that

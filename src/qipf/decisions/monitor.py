@@ -103,7 +103,7 @@ class Status:
     Attributes:
         rows: Number of live predictions.
         accuracy: Accuracy estimated by the chosen method; NaN before the first row.
-        low: Lower end of its 95 % interval, which ignores the bias of the method under shift.
+        low: Lower end of its 95% interval, which ignores the bias of the method under shift.
         high: Upper end of this interval.
         estimates: Estimated accuracies, keyed by method.
         reference_accuracy: Accuracy on the held-out predictions.
@@ -112,7 +112,7 @@ class Status:
         reference_classes: Share of held-out predictions in each predicted class.
         labelled: Number of live predictions with labels.
         labelled_accuracy: Accuracy on these predictions; NaN if there are none.
-        labelled_interval: Exact 95 % interval of `labelled_accuracy`.
+        labelled_interval: Exact 95% interval of `labelled_accuracy`.
         alarm: True if a change was detected.
         less_sure: Probability that a live score is higher than a held-out score; about 0.5 if nothing has changed.
         evidence: Largest betting capital of the sequential test so far.

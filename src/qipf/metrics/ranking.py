@@ -171,7 +171,7 @@ def accuracy_at(uncertainty: Array, correct: Array, coverage: float = 0.9) -> fl
 
 
 def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """Return coverages from 5 % to 100 % and the error rate at each coverage, averaged over the orders of ties."""
+    """Return coverages from 5% to 100% and the error rate at each coverage, averaged over the orders of ties."""
     counts = _counts(*check(uncertainty, correct))
     sizes = np.unique(np.ceil(np.linspace(0.05, 1, points) * counts.n - 1e-9))
     return sizes / counts.n, np.concatenate([risk_of_surest(counts, size) for size in sizes[:, None]])

@@ -36,7 +36,7 @@ METRICS: dict[str, Metric] = {
     "roc_auc": Metric("ROC-AUC", "higher"),
     "pr_auc": Metric("PR-AUC (average precision)", "higher"),
     "pr_auc_trapezoid": Metric("PR-AUC (paper's trapezoid)", "higher"),
-    "fpr_at_95_tpr": Metric("FPR at 95 % TPR", "lower"),
+    "fpr_at_95_tpr": Metric("FPR at 95% TPR", "lower"),
     "aurc": Metric("AURC", "lower"),
     "excess_aurc": Metric("excess AURC", "lower"),
     "augrc": Metric("AUGRC", "lower"),
@@ -65,7 +65,7 @@ def evaluate(
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure how well `uncertainty` detects wrong predictions, with 95 % bootstrap intervals for every metric.
+    """Measure how well `uncertainty` detects wrong predictions, with 95% bootstrap intervals for every metric.
 
     Calibration metrics come in two versions. The `proper` version uses `probability`, which should come from a
     calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the min-max
@@ -120,7 +120,7 @@ def resamples_for(predictions: int) -> int:
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the middle 95 % of the resamples in which the metric is defined."""
+    """Return the middle 95% of the resamples in which the metric is defined."""
     defined = values[~np.isnan(values)]
     if defined.size == 0:
         return float("nan"), float("nan")

@@ -20,9 +20,9 @@ If there is one prediction per pixel or token, positions must not change:
 | inputs | built-in perturbation |
 |---|---|
 | images (N, c, h, w) | noise, blur, less contrast, pixelation or a tone change, with equal probability |
-| tokens (N, length), integers | up to 30 % of the tokens, never the first, are replaced by random tokens of the batch |
+| tokens (N, length), integers | up to 30% of the tokens, never the first, are replaced by random tokens of the batch |
 
-A tone change scales the contrast by a factor between 0.5 and 1.5 and shifts the brightness by up to 40 % of the range
+A tone change scales the contrast by a factor between 0.5 and 1.5 and shifts the brightness by up to 40% of the range
 of values. Images may be channels-last, and may be integers from 0 to 255. Other inputs have no built-in perturbation.
 """
 

@@ -1,6 +1,6 @@
 """Reduce the logits of a large vocabulary with one Triton kernel that reads every row once and copies nothing.
 
-On an H200, the kernel takes 2.4 % of the time of a float32 pass of GPT-2; torch operations take 39 %
+On an H200, the kernel takes 2.4% of the time of a float32 pass of GPT-2; torch operations take 39%
 (`docs/howto/tokens.md`). Import this module only if Triton is installed; PyTorch for NVIDIA and AMD GPUs on Linux
 includes it.
 """

@@ -377,7 +377,7 @@ class _Tally:
 
     def __str__(self) -> str:
         loss, share = self.read()
-        return f"loss {loss:.4f}" + ("" if share is None else f" accuracy {100 * share:.2f} %")
+        return f"loss {loss:.4f}" + ("" if share is None else f" accuracy {100 * share:.2f}%")
 
 
 def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded: bool) -> torch.optim.Optimizer:
@@ -452,7 +452,7 @@ def _classes(outputs: Tensor) -> Tensor:
 
 
 def one_cycle(step: int, steps: int, peak: float) -> float:
-    """Return the learning rate of a step: cosine annealing from 4 % of `peak` up to `peak`, then down to 0.1 % of it.
+    """Return the learning rate of a step: cosine annealing from 4% of `peak` up to `peak`, then down to 0.1% of it.
 
     The peak is reached after a quarter of the steps (Smith and Topin, "Super-convergence", 2018).
     """

@@ -77,7 +77,7 @@ def test_logits_need_no_model(place, rng) -> None:
 def test_the_accuracy_is_printed(place, net, images, labels, capsys) -> None:
     save_file(net.state_dict(), "net.safetensors")
     outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False)
-    share = f"{100 * float(outputs.correct.double().mean()):.1f} % of 60 labelled examples"
+    share = f"{100 * float(outputs.correct.double().mean()):.1f}% of 60 labelled examples"
     np.savez("train.npz", inputs=images, labels=labels)
     model = ("builder_for_tests:build", "--weights", "net.safetensors")
     for scorer in ("entropy", "default"):

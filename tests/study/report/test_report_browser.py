@@ -186,13 +186,13 @@ def test_a_narrow_page_has_a_legend_at_every_chart_and_shows_that_tables_scroll(
 
 
 def test_the_accuracy_is_drawn_on_its_own_scale(opened: Any) -> None:
-    """The dotted line starts at the accuracy of clean inputs, between 0 % and 100 % of the height of the chart."""
+    """The dotted line starts at the accuracy of clean inputs, between 0% and 100% of the height of the chart."""
     expected, at = js(
         opened,
         """(() => {
         const chart = document.querySelector('#severity-charts svg'), pair = Object.keys(data.pairs)[0];
         const line = chart.querySelector('.ghost').getAttribute('d').match(/M[\\d.]+,([\\d.]+)/);
-        const ends = ['0 %', '100 %'].map(t => [...chart.querySelectorAll('text')].find(e => e.textContent === t));
+        const ends = ['0%', '100%'].map(t => [...chart.querySelectorAll('text')].find(e => e.textContent === t));
         const [low, high] = ends.map(e => Number(e.getAttribute('y')) - 4);
         return [data.severity[pair].clean.accuracy[0], (low - Number(line[1])) / (low - high)];
     })()""",
@@ -219,7 +219,7 @@ def test_a_flat_field_and_unknown_modes_are_drawn(opened: Any) -> None:
         "v.modes = v.modes.map(m => m.map(() => 0)); v.mean = v.mean.map(() => 0); drawField()"
     )
     assert "all modes are 0" in find(opened, "#field-charts").text
-    assert "varies by 0 %" in find(opened, "#field-charts").text
+    assert "varies by 0%" in find(opened, "#field-charts").text
     assert "NaN" not in js(opened, "document.querySelector('#field-charts').innerHTML")
     opened.execute_script(
         "const v = Object.values(data.fields[choice.pair])[0]; v.modes = v.modes.map(m => m.map(() => null)); "

@@ -63,7 +63,7 @@ def test_packed_tables_give_the_same_page(results: Path, tmp_path: Path, pack: C
     (folder / "networks.csv").write_text("dataset,net,seed,accuracy\ndigits,small-cnn,0,0.9125\n")
     assert main(["report", str(folder), "-o", str(tmp_path / "packed.html")]) == 0
     packed = (tmp_path / "packed.html").read_text(encoding="utf-8")
-    assert '<td class="number">0</td><td class="number">91.25 %</td>' in packed
+    assert '<td class="number">0</td><td class="number">91.25%</td>' in packed
     write_report(results, tmp_path / "plain.html")
     assert data_of(packed) == data_of((tmp_path / "plain.html").read_text(encoding="utf-8"))
 

@@ -31,7 +31,7 @@ def facts(source: ReportSource, columns: list[Column], pairs: Mapping[str, str])
     if clean:
         accuracies = [row.accuracy for row in clean.values()]
         shown = list(dict.fromkeys(f"{100 * value:.1f}" for value in (min(accuracies), max(accuracies))))
-        result.append(("Accuracy on clean inputs", f"{' to '.join(shown)} %"))
+        result.append(("Accuracy on clean inputs", f"{' to '.join(shown)}%"))
     started = str(source.environment.get("started", ""))
     if started:
         result.append(("Run", started.replace("T", " ").replace("+00:00", " UTC")))

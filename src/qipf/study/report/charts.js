@@ -28,7 +28,7 @@ function fill(node, attributes, children) {
 }
 
 const short = (value) => value === null || value === undefined ? "–" : Math.abs(value) >= 1000 || (value !== 0 && Math.abs(value) < 0.001) ? value.toExponential(1) : String(+value.toPrecision(3));
-const percent = (value) => value === null || value === undefined ? "–" : `${+(100 * value).toFixed(1)} %`;
+const percent = (value) => value === null || value === undefined ? "–" : `${+(100 * value).toFixed(1)}%`;
 
 function ticks(low, high, count = 5) {
   const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);

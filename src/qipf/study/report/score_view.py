@@ -102,7 +102,7 @@ def intensity_label(shift: str, intensity: float) -> str:
     if shift == "clean":
         return "clean"
     if shift == "shift":
-        return f"{100 * intensity:g} %"
+        return f"{100 * intensity:g}%"
     return UNITS.get(shift, "{:g}").format(intensity)
 
 

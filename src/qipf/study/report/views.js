@@ -197,5 +197,5 @@ function drawPictures() {
 
 function thumbnail([src, truth, predicted, share]) {
   const wrong = truth !== predicted;
-  return el("li", {}, el("img", { src, alt: wrong ? `${truth}, predicted as ${predicted}` : truth, loading: "lazy" }), el("b", {}, wrong ? `${truth} → ${predicted}` : truth), `${share} %`);
+  return el("li", {}, el("img", { src, alt: wrong ? `${truth}, predicted as ${predicted}` : truth, loading: "lazy" }), el("b", {}, wrong ? `${truth} → ${predicted}` : truth), `${share}%`);
 }

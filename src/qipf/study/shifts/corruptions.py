@@ -3,21 +3,21 @@
 | corruption | effect | severities 1 to 5, grey images | colour images |
 |---|---|---|---|
 | shot-noise | adds Poisson noise | 60, 25, 12, 5, 3 photons per white pixel | 500, 250, 100, 75, 50 |
-| impulse-noise | turns values black or white | 3, 6, 9, 17, 27 % of the values | 1, 2, 3, 5, 7 % |
+| impulse-noise | turns values black or white | 3, 6, 9, 17, 27% of the values | 1, 2, 3, 5, 7% |
 | motion-blur | smears the image along a random line | half a Gaussian of 3, 5, 8, 12, 15 pixels | 1, 1.5, 2, 2, 2.5 |
 | glass-blur | blurs, moves pixels at random, blurs again | by 1, 2, 2, 3, 4 pixels | by 1 |
 | fog | adds a fractal cloud | brightness 1.5, 2, 2.5, 2.5, 3 (white is 1) | 0.2, 0.5, 0.75, 1, 1.5 |
-| snow | brightens and adds bright streaks | 20 to 45 % of a pale copy | 5 to 20 % |
-| spatter | adds splashes of mud | 3, 14, 24, 50, 57 % covered | 4, 6, 9, 16, 30 % |
+| snow | brightens and adds bright streaks | 20 to 45% of a pale copy | 5 to 20% |
+| spatter | adds splashes of mud | 3, 14, 24, 50, 57% covered | 4, 6, 9, 16, 30% |
 | jpeg | compresses as JPEG | quality 25, 18, 15, 10, 7 | 80, 65, 58, 50, 40 |
 | saturation | gamma for grey, saturation for colour | power 0.7, 0.5, 0.35, 0.25, 0.15 | times 0.3, 0.1, 1.5, 2, 2.5 |
-| stripes | inverts a stripe on the left and on the right | 5, 10, 15, 20, 25 % of the width each | the same |
-| scale | shrinks towards the centre and fills with black | to 90, 80, 70, 60, 50 % | the same |
+| stripes | inverts a stripe on the left and on the right | 5, 10, 15, 20, 25% of the width each | the same |
+| scale | shrinks towards the centre and fills with black | to 90, 80, 70, 60, 50% | the same |
 | gaussian-noise | adds normal noise | deviation 0.08, 0.12, 0.18, 0.26, 0.38 | 0.04 to 0.1 |
 | speckle-noise | adds noise in proportion to brightness | deviation 0.15, 0.2, 0.35, 0.45, 0.6 | 0.06 to 0.2 |
 | defocus-blur | spreads pixels over a disc | radius 3, 4, 6, 8, 10 pixels | 0.3, 0.4, 0.5, 1, 1.5 |
-| contrast | reduces contrast | by 60, 70, 80, 90, 95 % | 25, 50, 60, 70, 85 % |
-| pixelate | reduces resolution | by 40, 50, 60, 70, 75 % | 5, 10, 15, 25, 35 % |
+| contrast | reduces contrast | by 60, 70, 80, 90, 95% | 25, 50, 60, 70, 85% |
+| pixelate | reduces resolution | by 40, 50, 60, 70, 75% | 5, 10, 15, 25, 35% |
 
 The last five resemble reference perturbations (`qipf.tasks.perturbations`), on which scores may have been fitted;
 `RESEMBLES` lists them, and their results are reported separately. Images with three channels are treated as colour

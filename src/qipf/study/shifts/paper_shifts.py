@@ -10,7 +10,7 @@
 
 The matrices map output to input coordinates, which run from -1 to 1 over the image (torch `affine_grid` and
 `grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles refer to the pixel grid, even if the image is not
-square. The paper mentions "10 % to 90 %" and "270 degrees" but gives no grid. The intensities in `SHIFTS` are our own,
+square. The paper mentions "10% to 90%" and "270 degrees" but gives no grid. The intensities in `SHIFTS` are our own,
 and `apply` also accepts others.
 """
 

@@ -2,8 +2,8 @@
 
 | shift | effect | severities 1 to 5 |
 |---|---|---|
-| missing-values | replaces values by the mean of their column | 5, 10, 20, 30, 40 % of the values |
-| swapped-values | replaces values by those of other rows in the same column | 5, 10, 20, 30, 40 % of the values |
+| missing-values | replaces values by the mean of their column | 5, 10, 20, 30, 40% of the values |
+| swapped-values | replaces values by those of other rows in the same column | 5, 10, 20, 30, 40% of the values |
 | column-drift | moves a third of the columns (at least one) up or down | 0.25, 0.5, 1, 1.5, 2 standard deviations |
 
 The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, standard

@@ -2,8 +2,8 @@
 
 | shift | effect on strings | effect on token ids | severities 1 to 5 |
 |---|---|---|---|
-| typos | omits, doubles, swaps or replaces letters | replaces tokens by other tokens | 2, 5, 10, 20, 30 % |
-| word-drops | omits words | omits tokens, moves the rest to the front and adds padding | 5, 10, 20, 30, 40 % |
+| typos | omits, doubles, swaps or replaces letters | replaces tokens by other tokens | 2, 5, 10, 20, 30% |
+| word-drops | omits words | omits tokens, moves the rest to the front and adds padding | 5, 10, 20, 30, 40% |
 
 If possible, shift strings (`shift_texts`) before tokenization. If the texts are already tokenized, shift token ids
 (`apply`): the first token of a text and the padding are unchanged, and replacement tokens come from random positions in
