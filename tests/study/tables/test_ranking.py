@@ -77,9 +77,7 @@ def test_a_missing_value_stays_in_its_own_column_and_is_ranked_last():
 def test_a_sentence_says_the_score_its_gain_and_what_flagging_brings():
     (ranking,) = rankings(rows())
     kept = Kept(0.9, 0.955)
-    text = Answer("digits", ranking, Gain(0.05, 0.02, 0.08, "images"), 1, None, kept, kept).sentence.replace(
-        "\u00a0", " "
-    )
+    text = Answer("digits", ranking, Gain(0.05, 0.02, 0.08, "images"), 1, None, kept, kept).sentence
     assert all(number in text for number in ("0.775", "0.050 higher", "+0.020 to +0.080", "95.5%", "90.0%"))
     assert "chance" in str(Gain(0.001, -0.02, 0.03, "images"))
     assert "0.010 lower than" in str(Gain(-0.01, -0.02, -0.005, "networks"))

@@ -115,7 +115,7 @@ class Gain:
         if not np.isfinite(self.low):
             return size
         noise = "" if self.clear else ", so the difference may be due to chance"
-        return f"{size} (95\u00a0% interval {OVER[self.over]}: {self.low:+.3f} to {self.high:+.3f}{noise})"
+        return f"{size} (95% interval {OVER[self.over]}: {self.low:+.3f} to {self.high:+.3f}{noise})"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Answer:
                 for name, k in (("on clean inputs", self.clean), ("under the shifts", self.shifted)) if k]  # fmt: skip
         if not kept:
             return f"{first}."
-        share = f"{100 * FLAGGED:.0f}\u00a0%"
+        share = f"{100 * FLAGGED:.0f}%"
         return (
             f"{first}. If the least certain {share} of the predictions are flagged, "
             f"the accuracy of the rest is {' and '.join(kept)}."
@@ -232,4 +232,4 @@ def _gain(frame: Frame, ranking: Ranking, name: str, bench: Bench | None) -> Gai
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\u00a0%"
+    return f"{100 * share:.1f}%"
