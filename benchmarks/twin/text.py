@@ -162,6 +162,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--smoke", action="store_true", help="replace the test sentences by 200 held-out ones")
     chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
     mr = read(chosen.data / "rt-polarity.all")
     train, held_out, test = (
         mr.part(np.arange(*ends))
