@@ -1,11 +1,11 @@
 """Measure the cost of the recommended scorers and `WeightQIPF` relative to a network, on one CPU core.
 
-    python benchmarks/speed.py --nets lenet                        # three minutes
-    python benchmarks/speed.py --out results/speed/cpu.json        # about half an hour
+    python benchmarks/speed.py --nets lenet                        # ten minutes
+    python benchmarks/speed.py --out results/speed/cpu.json        # about 40 minutes
 
-Times are processor times of one thread. Networks and scorers are fitted to few images (`IMAGES`), and the time of a
-training is extrapolated from one epoch. Each class is a pattern in noise, so that the heads learn and are not left out
-of the posterior. The twin study measures the same on a GPU.
+Times are processor times of one thread. LeNet and its scorers are fitted to 55,000 images, as in the study, and the
+larger networks to fewer (`IMAGES`). The time of a training is extrapolated from one epoch. Each class is a pattern in
+noise, so that the heads learn and are not left out of the posterior. The twin study measures the same on a GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from qipf.training import train
 
 NETS = {"lenet": ("mnist", 1, 28), "vgg3": ("cifar10", 3, 32), "resnet18": ("cifar10", 3, 32)}
 """The dataset of each network, and the number of channels and the side of its images."""
-IMAGES = {"lenet": 5_500, "vgg3": 1_500, "resnet18": 500}
+IMAGES = {"lenet": 55_000, "vgg3": 1_500, "resnet18": 500}
 EFFORTS = {"lenet": ("quick", "standard", "thorough"), "resnet18": ("quick", "standard")}
 EFFORTS["vgg3"] = EFFORTS["lenet"]
 BATCHES = {"lenet": (1, 32, 500, 2000), "vgg3": (1, 32, 500, 2000), "resnet18": (1, 32, 500)}

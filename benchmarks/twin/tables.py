@@ -55,6 +55,15 @@ README = {
     "QIPF, authors' program": "the paper's QIPF †",
 }
 """The rows of the README's table; those that the twin study lacks come from the probe study."""
+TEXT_ROWS = ("entropy", "max softmax", "ensemble of 5", "ensemble of 10", "ensemble of 10, best", "probe", "twin")
+TEXT_COLUMNS = {
+    "clean": "clean",
+    "shift": "swapped or omitted",
+    "unseen": "misspelt",
+    "resembling": "random words",
+    "natural: CR": "CR",
+    "natural: MPQA": "MPQA",
+}
 NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
 
 
@@ -301,3 +310,34 @@ def gap(results: Results, ours: str, theirs: str, column: str, *pairs: str) -> s
     found = _of(results)
     gaps = [[found.difference(ours, theirs, column, metric, only).value for metric in BOTH] for only in pairs]
     return listed(" / ".join(f"{one:+.3f}" for one in both) for both in gaps)
+
+
+def _text(results: Results) -> Units:
+    file = results.folder / "twin" / "text.npz"
+    if not file.exists():
+        raise Missing("twin/text.npz")
+    return Units(file)
+
+
+@table("twin-text")
+def text(results: Results) -> str:
+    """Return every row of the text transformers, by column."""
+    pair = _text(results)
+    rows = {row: row for row in TEXT_ROWS}
+    heads = f"film reviews, {len(pair.bases)} networks"
+    return grid(heads, rows, TEXT_COLUMNS, lambda row, column: _close(_both(pair, row, column)))
+
+
+@table("twin-text-accuracy")
+def text_accuracy(results: Results) -> str:
+    """Return the accuracy of every posterior of the text transformers."""
+    pair = _text(results)
+    rows = {row: row for row in ("network", "ensemble of 5", "ensemble of 10", "probe", "twin")}
+    return grid("accuracy", rows, TEXT_COLUMNS, lambda row, column: number(pair.accuracy(row, column)))
+
+
+@value("twin-text-fitting")
+def text_fitting(results: Results, score: str) -> str:
+    """Return the mean fitting time on a CPU core, in trainings."""
+    seconds = _text(results).facts["seconds"].values()
+    return f"{sum(one[score] / one['network'] for one in seconds) / len(seconds):.1f}"
