@@ -58,9 +58,9 @@ def too_large(path: Path, most: int) -> TooLargeError:
 
 @contextmanager
 def limited_memory(most: int) -> Iterator[None]:
-    """Limit this process to `most` additional bytes of memory within the block; without effect outside Linux.
+    """Limit this process to `most` additional bytes of memory within the block.
 
-    The limit applies to every thread.
+    The limit applies to all threads. Outside Linux, there is no limit.
     """
     try:
         import resource

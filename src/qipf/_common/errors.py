@@ -25,7 +25,7 @@ class Problem(ValueError, TypeError):
 
     Args:
         argument: The name of the parameter, such as "labels".
-        found: A description of the value, or a complete statement if `expected` is empty.
+        found: A description of the invalid value, or a complete statement if `expected` is empty.
         expected: A description of valid values.
         hint: The remedy.
         row: The index of the row in the user's data.
@@ -34,7 +34,7 @@ class Problem(ValueError, TypeError):
     def __init__(
         self, argument: str, found: str, *, expected: str = "", hint: str = "", row: int | None = None
     ) -> None:
-        super().__init__(argument, found)  # pickle passes these two and restores the rest
+        super().__init__(argument, found)  # pickle passes these two and restores the other attributes
         self.argument, self.found, self.expected, self.hint, self.row = argument, found, expected, hint, row
 
     @property
@@ -93,4 +93,4 @@ def check_probability(name: str, value: Any) -> float:
             return float(value)
     except OverflowError:  # an integer may be too large for a float
         pass
-    raise Problem(name, f"{value!r:.50}", expected="a probability between 0 and 1")
+    raise Problem(name, f"{value!r:.50}", expected="a probability strictly between 0 and 1")

@@ -12,7 +12,7 @@ from typing import IO
 
 
 def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotFoundError) -> None:
-    """Raise `error` if the folder of `path` does not exist; the message may name a command-line `option`."""
+    """Raise `error` if the folder of `path` does not exist; the message starts with `option`, if given."""
     if not path.parent.is_dir():
         raise error(f"{option or f'cannot write {path}'}: there is no folder {path.parent}; create it first")
 

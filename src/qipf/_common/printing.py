@@ -9,9 +9,9 @@ from typing import Any
 from qipf._common.errors import Problem
 
 LONGEST = 2000
-"""The maximum number of characters in a line; some libraries put whole arrays into their messages."""
+"""The maximum number of characters that `one_line` keeps; some libraries put whole arrays into their messages."""
 MOST_DOTS = 1000
-"""The maximum number of dots in a line of TOML, outside decimal numbers; each may separate two parts of a key."""
+"""The maximum number of dots in a line of TOML, not counting decimal points; a dot may separate two parts of a key."""
 _FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
@@ -31,7 +31,9 @@ def _escaped(letter: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML, with a limit on the parts of a key because the parser needs quadratic memory.
+    """Parse TOML, with a limit on the number of dots in a line.
+
+    Without the limit, a key of many parts could exhaust the memory: the parser needs memory quadratic in their number.
 
     Raises:
         Problem: `text` is invalid or nested too deeply, or a line has more than `MOST_DOTS` dots.
