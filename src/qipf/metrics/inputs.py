@@ -43,14 +43,14 @@ def probabilities(values: Array, rows: int) -> np.ndarray:
 
 
 def finite(values: Array, name: str) -> np.ndarray:
-    """Return `values` as finite float64 numbers of shape (N,)."""
+    """Return `values` as a float64 array of shape (N,); raise ValueError if any value is NaN or infinite."""
     result = vector(values, name).astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(result))
     if bad.size:
         shown = ", ".join(str(row) for row in bad[:5]) + (", ..." if bad.size > 5 else "")
         raise ValueError(
             f"{name}: {bad.size} of {result.size} values are NaN or infinite (rows {shown}); "
-            "remove or repair them first"
+            "remove or replace them first"
         )
     return result
 
@@ -73,12 +73,12 @@ def vector(values: Array, name: str) -> np.ndarray:
 
 
 def unit_range(scores: np.ndarray) -> np.ndarray | None:
-    """Scale scores to [0, 1] by their minimum and maximum; return None if all are equal."""
+    """Scale scores to [0, 1] by their minimum and maximum; return None if they are all equal or there are none."""
     if scores.size == 0 or scores.min() == scores.max():
         return None
     if scores.max() / 2 - scores.min() / 2 > np.finfo(np.float64).max / 2:
         scores = scores / 2  # so that the difference of extreme floats does not overflow
-    above = scores - scores.min()  # subtract first: a division's rounding error could exceed a small spread
+    above = scores - scores.min()  # subtract first: the rounding error of a division could exceed a small spread
     return above / above.max()
 
 

@@ -27,7 +27,7 @@ class Brier(NamedTuple):
 
 
 class Calibration:
-    """Calibration metrics of weighted resamples.
+    """Calibration metrics as a function of the weights of resamples.
 
     Args:
         p: (N,) error probabilities.
@@ -45,7 +45,7 @@ class Calibration:
         self.losses = -np.log(np.maximum(np.where(wrong, p, 1 - p), np.finfo(np.float64).eps))
 
     def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """Return every metric, (R,), for weights (R, N), keyed by a name in which {} stands for the version."""
+        """Return the metrics, each (R,), for weights (R, N); {} in a name stands for "paper" or "proper"."""
         weights = weights if self.order is None else weights[:, self.order]
         n, gaps = weights.sum(axis=1), grouped(weights * self.gap, self.widths)
         score, loss, rate = (weights @ values / n for values in (self.gap**2, self.losses, self.wrong))
@@ -70,30 +70,30 @@ class Calibration:
 
 
 def ece(probability: Array, correct: Array, bins: int = BINS) -> float:
-    """Return the expected calibration error (appendix D.1): sum_k |B_k| / N |acc(B_k) - conf(B_k)|.
+    """Return the expected calibration error, sum_k |B_k| / N |acc(B_k) - conf(B_k)| (appendix D.1 of the paper).
 
-    The bins of the confidence are (0, 1/K], ..., ((K-1)/K, 1]; the first bin includes 0.
+    With K = `bins`, the bins of the confidence are (0, 1/K], ..., ((K-1)/K, 1]; the first bin includes 0.
     """
     return _values(probability, correct, bins)["ece_{}"]
 
 
 def adaptive_ece(probability: Array, correct: Array, bins: int = BINS) -> float:
-    """Return the calibration error over bins with equal numbers of predictions; equal probabilities share a bin."""
+    """Return the calibration error over bins of about equal size; predictions of equal probability share a bin."""
     return _values(probability, correct, bins)["ece_adaptive_{}"]
 
 
 def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
-    """Return the Brier score, the mean of (p - wrong)^2 (appendix D.2 omits the square), and its decomposition.
+    """Return the Brier score, the mean of (p - wrong)^2, and its decomposition.
 
-    The bins are those of `ece`. The resolution includes the terms within bins that make the decomposition exact
-    (Stephenson et al. 2008).
+    The bins are those of `ece`. The resolution includes the within-bin terms that make the decomposition exact
+    (Stephenson et al. 2008). Appendix D.2 of the paper omits the square in the score.
     """
     found = _values(probability, correct, bins)
     return Brier(*(found[f"brier_{{}}{part}"] for part in ("", "_reliability", "_resolution", "_uncertainty")))
 
 
 def nll(probability: Array, correct: Array) -> float:
-    """Return the mean negative log likelihood, with probabilities clipped at 2.2e-16."""
+    """Return the mean negative log-likelihood, with likelihoods below 2.2e-16 replaced by 2.2e-16."""
     return _values(probability, correct, BINS)["nll_{}"]
 
 

@@ -1,8 +1,8 @@
 """Metrics of error detection, which compare the scores of wrong and correct predictions.
 
-An error is the event to detect ("positive"). Each function takes one score and one correctness flag per
-prediction, and returns NaN if the metric is undefined (`evaluate` reports the reason). All metrics except the
-point-biserial correlation depend only on the order of the scores and their ties.
+Errors are the positive class. Each metric takes one score and one correctness flag per prediction, and is NaN if it is
+undefined (`evaluate` reports the reason). All metrics except the point-biserial correlation depend only on the ranking
+of the scores, including ties.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Counts:
         self.found = self.total[:, None] - self.errors_before  # errors at or above each score
         self.flagged = self.n[:, None] - self.before
         self.precision = self.found / np.maximum(self.flagged, 1)
-        # Each factor is 1, or NaN if there are no errors (`some`), no errors or no correct predictions (`both`), or no
-        # distinct scores (`spread`).
+        # Factors that are NaN for an undefined metric and 1 otherwise: `some` is NaN if there are no errors, `both` if
+        # there are no errors or no correct predictions, and `spread` if all scores are equal.
         self.some = np.where(self.total > 0, 1.0, np.nan)
         self.both = np.where(self.right > 0, self.some, np.nan)
         self.spread = np.where(self.size.max(axis=1) < self.n, 1.0, np.nan)
 
 
 FORMULAS: dict[str, Callable[[Counts], np.ndarray]] = {"accuracy": lambda c: 1 - c.rate}
-"""Every ranking metric, as a function of `Counts`."""
+"""The metrics, keyed by name, as functions of `Counts`."""
 
 
 def _metric(formula: Callable[[Counts], np.ndarray]) -> Callable[[Array, Array], float]:
@@ -86,19 +86,19 @@ def pr_auc(c: Counts) -> np.ndarray:
 
 @_metric
 def pr_auc_trapezoid(c: Counts) -> np.ndarray:
-    """Return the area under the precision-recall curve as the authors compute it, with trapezoids.
+    """Return the area under the precision-recall curve by the trapezoidal rule, as the paper's authors compute it.
 
-    Use this biased metric only to compare with the published numbers.
+    This estimate is biased; use it only for comparison with the published numbers.
     """
-    drawn_above = c.through[:, :-1] < c.n[:, None]  # scores above all drawn ones are not on the curve
+    drawn_above = c.through[:, :-1] < c.n[:, None]  # the curve ends at the highest score drawn
     trapezoids = c.errors[:, :-1] * (c.precision[:, :-1] + c.precision[:, 1:]) / 2 * drawn_above
     return trapezoids.sum(axis=1) / c.total * c.some * c.spread
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
-    """Return the share of correct predictions flagged by the highest threshold that flags at least `tpr` of errors."""
+    """Return the false positive rate at the highest threshold with a true positive rate of at least `tpr`."""
     if not 0 < tpr <= 1:
-        raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
+        raise ValueError(f"tpr: expected a fraction in (0, 1], got {tpr}")
     return _value(lambda c: _fpr_at(c, tpr), uncertainty, correct)
 
 
@@ -114,8 +114,8 @@ FORMULAS["fpr_at_95_tpr"] = _fpr_at
 
 @_metric
 def point_biserial(c: Counts) -> np.ndarray:
-    """Return the Pearson correlation of the score with the error indicator (appendix H)."""
-    scaled = unit_range(c.scores)  # keeps the correlation, and makes rounding independent of the scale
+    """Return the Pearson correlation between the score and the error indicator (appendix H of the paper)."""
+    scaled = unit_range(c.scores)  # preserves the correlation, and makes rounding independent of the scale
     if scaled is None:
         return c.spread
     # Deviations are relative to the mean of each resample: a difference of squares would lose precision.
@@ -128,7 +128,10 @@ def point_biserial(c: Counts) -> np.ndarray:
 
 @_metric
 def spearman(c: Counts) -> np.ndarray:
-    """Return the Spearman correlation of the score with the error indicator (appendix H), with mean ranks for ties."""
+    """Return the Spearman correlation between the score and the error indicator (appendix H of the paper).
+
+    Tied scores have their mean rank.
+    """
     variance = _dot(c.size * c.middle, c.middle) / c.n - (c.n / 2) ** 2
     product = _dot(c.errors, c.middle) / c.n - c.rate * c.n / 2
     return product / np.sqrt(variance * c.rate * (1 - c.rate)) * c.both * c.spread
@@ -138,9 +141,10 @@ def spearman(c: Counts) -> np.ndarray:
 def aurc(c: Counts) -> np.ndarray:
     """Return the area under the risk-coverage curve (Geifman and El-Yaniv 2017).
 
-    This is the mean over k = 1, ..., N of the error rate among the k most certain predictions, averaged over the orders
-    of ties. Its expected value for a random ranking is the error rate.
+    This is the mean over k = 1, ..., N of the error rate among the k most certain predictions, averaged over all
+    orderings of tied predictions. Its expected value for a random ranking is the error rate.
     """
+    # For m tied predictions with e errors, after M more certain predictions with E errors:
     # sum over j = 1..m of (E + j e/m) / (M + j) = e + (E - M e/m) (H_(M+m) - H_M)
     steps = np.diff(_harmonic(c)[c.through.astype(np.int64)], axis=1, prepend=0.0)
     risks = c.errors + (c.errors_before - c.before * c.errors / np.maximum(c.size, 1)) * steps
@@ -166,26 +170,26 @@ def augrc(c: Counts) -> np.ndarray:
 
 
 def accuracy_at(uncertainty: Array, correct: Array, coverage: float = 0.9) -> float:
-    """Return the accuracy of the most certain share `coverage` of predictions, averaged over the orders of ties."""
+    """Return the accuracy on the most certain fraction `coverage` of predictions, averaged over orderings of ties."""
     return _value(lambda c: 1 - risk_of_surest(c, np.ceil(coverage * c.n - 1e-9)), uncertainty, correct)
 
 
 def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """Return coverages from 5% to 100% and the error rate at each coverage, averaged over the orders of ties."""
+    """Return coverages from 5% to 100% and the error rate at each coverage, averaged over orderings of ties."""
     counts = _counts(*check(uncertainty, correct))
     sizes = np.unique(np.ceil(np.linspace(0.05, 1, points) * counts.n - 1e-9))
     return sizes / counts.n, np.concatenate([risk_of_surest(counts, size) for size in sizes[:, None]])
 
 
 def risk_of_surest(c: Counts, count: np.ndarray) -> np.ndarray:
-    """Return the error rate of the `count` (R,) most certain predictions in each resample; 0 counts as 1."""
+    """Return the error rate of the `count` (R,) most certain predictions in each resample, but of at least one."""
     count = np.maximum(count, 1)
     at = np.arange(len(c.n)), (c.through < count[:, None]).sum(axis=1)
     return (c.errors_before[at] + (count - c.before[at]) * c.errors[at] / c.size[at]) / count
 
 
 def _harmonic(c: Counts) -> np.ndarray:
-    """Return H_0, H_1, ... with H_k = 1 + 1/2 + ... + 1/k."""
+    """Return the harmonic numbers H_0, H_1, ..., in which H_k = 1 + 1/2 + ... + 1/k."""
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, int(c.n.max()) + 1))])
 
 
@@ -194,7 +198,7 @@ def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def starts_of(values: np.ndarray) -> np.ndarray:
-    """Return the start of each run of equal values in a sorted array."""
+    """Return the start index of each run of equal values in a sorted array."""
     return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 

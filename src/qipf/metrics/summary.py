@@ -1,4 +1,4 @@
-"""Evaluate every metric of a set of scores, with bootstrap intervals.
+"""Compute every metric for a set of scores, with bootstrap intervals.
 
 A resample of N predictions is a row of N integer weights. The predictions are sorted only once: each metric is computed
 from cumulative sums over the weights, so resamples need no sorting.
@@ -20,14 +20,14 @@ from qipf.metrics.ranking import FORMULAS, Counts
 
 
 class Metric(NamedTuple):
-    """The title of a metric, and the better direction (None if neither is better)."""
+    """The title of a metric, and whether higher or lower values are better (None if neither is)."""
 
     title: str
     better: Literal["higher", "lower"] | None
 
 
 _BLOCK = 2**18  # weights in memory at once; a few MB per intermediate array
-_LONG = 2**24  # draws, which take about a second; from this number on, a progress bar is shown
+_LONG = 2**24  # drawn predictions, which take about a second; a progress bar is shown from this number on
 MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
 NO_PROBABILITY = "no error probabilities were passed"
 
@@ -76,15 +76,16 @@ def evaluate(
         correct: Whether each prediction is correct, as booleans or zeros and ones.
         probability: The probability that each prediction is wrong.
         groups: The group of each prediction, for dependent predictions such as the pixels of an image. Entire groups
-            are resampled; a single group has no intervals.
-        bootstrap: The number of resamples; 0 disables intervals. The default is 1,000, fewer above 33,000 predictions,
-            and 0 above about 335,000.
+            are resampled. If there is only one group, no intervals are computed.
+        bootstrap: The number of resamples; 0 disables intervals. The default is 1,000 for up to about 33,000
+            predictions, fewer for up to about 335,000, and 0 for more.
         seed: The seed of the resamples.
         progress: Show a progress bar if resampling takes long.
 
     Returns:
-        A dictionary with "n", "errors" and the value of every name in `METRICS`; with intervals, also name + "_low" and
-        name + "_high". Undefined metrics are NaN; "reasons" explains why.
+        A dictionary with the numbers of predictions ("n") and errors ("errors"), and the value of every metric, keyed
+        as in `METRICS`. The keys of the bounds of its interval are the name of the metric followed by "_low" and
+        "_high". Undefined metrics are NaN; "reasons" maps their names to the reasons.
     """
     if bootstrap is not None:
         check_whole("bootstrap", bootstrap, 0)
@@ -120,7 +121,7 @@ def resamples_for(predictions: int) -> int:
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the middle 95% of the resamples in which the metric is defined."""
+    """Return the 2.5% and 97.5% quantiles over the resamples in which the metric is defined."""
     defined = values[~np.isnan(values)]
     if defined.size == 0:
         return float("nan"), float("nan")
@@ -131,7 +132,7 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 def measure(
     scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, resamples: Iterable[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return every metric of every resample, or NaN if it is undefined in a resample.
+    """Return every metric for every resample; a metric that is undefined in a resample is NaN.
 
     Args:
         scores: (N,), in ascending order; N is at least 1.
@@ -140,7 +141,7 @@ def measure(
         resamples: Blocks of weights (R, N) that count each prediction in each resample.
     """
     errors = wrong.astype(np.float64)
-    # Every resample is scaled by the extremes of the full set, because the bootstrap fails for extremes.
+    # The scores of every resample are scaled by the extremes of the full set: the bootstrap is invalid for extremes.
     versions = {"paper": unit_range(scores), "proper": probability}
     calibrations = {name: Calibration(p, errors) for name, p in versions.items() if p is not None}
     parts: dict[str, list[np.ndarray]] = {}
@@ -159,9 +160,10 @@ def resample(
     scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, count: int, seed: int, *,
     groups: np.ndarray | None = None, progress: bool = False,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Return every metric of `count` resamples.
+    """Return every metric for each of `count` resamples.
 
-    With `groups`, (N,) integers from 0 to G - 1, every resample draws G groups with all their predictions.
+    If `groups` is given, as (N,) integers from 0 to G - 1, every resample consists of G randomly drawn groups with all
+    their predictions.
     """
     n, order = len(scores), np.argsort(scores, kind="stable")
     p, groups = (x if x is None else x[order] for x in (probability, groups))
