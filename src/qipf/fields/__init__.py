@@ -1,4 +1,4 @@
-"""The mathematics of the paper: fields, potentials, bandwidths and information measures of arrays."""
+"""The mathematics of the paper: fields, potentials, bandwidths and information measures, computed from arrays."""
 
 from qipf.fields import information, published
 from qipf.fields.bandwidth import cross_validated_factor, silverman

@@ -1,4 +1,4 @@
-"""Choose the bandwidth of the kernels by Silverman's rule, or as a cross-validated multiple of it."""
+"""Choose the bandwidth of the kernels by Silverman's rule, or cross-validate multiples of Silverman's bandwidth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def silverman(samples: Array) -> float:
 
         s = 0.9 A n^(-1/5),   A = min(std, IQR / 1.349), or std if the IQR is zero
 
-    For samples in R^d, d > 1, one bandwidth for all dimensions (Silverman 1986, section 4.3.2):
+    For samples in R^d, d > 1, the bandwidth is the same for all dimensions (Silverman 1986, section 4.3.2):
 
         s = (4 / (d + 2))^(1 / (d + 4)) A n^(-1 / (d + 4)),   A^2 = mean of A_j^2 over the d dimensions
 
@@ -60,7 +60,7 @@ def robust_spread(std: float, quartiles: float) -> float:
 
 
 class FactorScore(NamedTuple):
-    """The mean error detection metrics of one factor over the folds, and the ROC-AUC of every fold."""
+    """The error-detection metrics of one factor, averaged over the folds, and the ROC-AUC of every fold."""
 
     factor: float
     roc_auc: float
@@ -78,7 +78,7 @@ class FactorChoice(NamedTuple):
 def cross_validated_factor(
     score: Callable[[float], Array], wrong: Array, factors: Sequence[float] = FACTORS, folds: int = 5, seed: int = 0
 ) -> FactorChoice:
-    """Choose the multiple of Silverman's bandwidth that best detects errors in clean held-out predictions.
+    """Choose the multiple of Silverman's bandwidth with which a score best detects errors in clean, held-out data.
 
     The factor with the highest mean ROC-AUC over stratified folds is chosen. Ties are broken by the mean average
     precision, then by the order of the factors.

@@ -11,12 +11,12 @@ import numpy as np
 from qipf.arrays import Array, like, namespace, to_numpy
 from qipf.fields.field import Derivatives, Field, as_queries
 
-MOMENTS = 12  # per bin: if |z| * half-width <= 0.4, the kernel's Taylor series is exact to 0.4^12 / 12! = 4e-14
-FARTHEST = 300.0  # bandwidths; for queries farther from every sample, two points per bin replace its samples
-FINEST = 9  # bins of 2^-9 bandwidths suffice for queries up to the distance FARTHEST
-PAIRS = 2**15  # queries times bins per block, so that temporaries fit into a core's cache
+MOMENTS = 12  # per bin: if |z| * half-width <= 0.4, the kernel's Taylor series is accurate to 0.4^12 / 12! = 4e-14
+FARTHEST = 300.0  # in bandwidths; for queries farther away from every sample, two points per bin replace its samples
+FINEST = 9  # bins of width 2^-9 bandwidths suffice for queries up to the distance FARTHEST
+PAIRS = 2**15  # pairs of a query and a bin per block, so that temporaries fit into a core's cache
 
-FAR = 1e150  # bandwidths; queries are clipped to this distance, so that squares do not overflow
+FAR = 1e150  # in bandwidths; queries are clipped to this distance, so that squares do not overflow
 
 _FACTORIALS = np.asarray([float(math.factorial(k)) for k in range(MOMENTS)])[:, None]
 
@@ -24,13 +24,13 @@ Values = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class BinnedField:
-    """A one-dimensional `Field` computed from bins, with a relative error of psi below 1e-12.
+    """A one-dimensional `Field` computed from bins, with a relative error in psi below 1e-12.
 
-    Results have the library, dtype and device of the query, but no gradient.
+    Results have the library, dtype and device of the query, but automatic differentiation is not supported.
 
     Args:
         measure: The binned samples, relative to `centre` and in units of the bandwidth.
-        centre: The number subtracted from queries.
+        centre: The value subtracted from queries.
         bandwidth: The bandwidth s, in the units of the samples.
     """
 
@@ -71,7 +71,7 @@ class BinnedField:
         return self.derivatives(y).log
 
     def derivatives(self, y: Array) -> Derivatives:
-        """Return log psi and its relative derivatives, as `Field.derivatives` does."""
+        """Return log psi and the relative derivatives of psi, as `Field.derivatives` does."""
         queries, single = as_queries(y, 1)
         u = (to_numpy(queries)[:, 0].astype(np.float64) - self.centre) / self.bandwidth
         log, first, second = self.measure.evaluate(np.clip(u, -FAR, FAR))
@@ -122,7 +122,7 @@ class Measure:
         self.lowest = lowest
         self.highest = highest
         self.count = float(moments[0].sum())
-        # Added to the z^2 of the nearest bin: farther bins contribute less than 1e-17 of psi.
+        # Bins whose z^2 exceeds that of the nearest bin by more than this contribute less than 1e-17 of psi in total.
         self._reach = 2.0 * (40.0 + math.log(self.count))
         self._levels: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -220,7 +220,7 @@ def _blocks(widths: np.ndarray) -> Iterator[slice]:
 
 
 def _window(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices (N, W) of the bins of each query, and a mask that is False for padding."""
+    """Return the indices (N, W) of the bins near each query, and a mask that is False for padding."""
     indices = first[:, None] + np.arange(max(1, int((last - first).max())))
     return np.minimum(indices, last[:, None] - 1), indices < last[:, None]
 
@@ -229,7 +229,7 @@ def _moment_sums(
     u: np.ndarray, positions: np.ndarray, moments: np.ndarray, window: tuple[np.ndarray, np.ndarray]
 ) -> Values:
     # With z = u - p, the kernel of a sample at p + d is exp(-(z - d)^2 / 2) = exp(-z^2 / 2) sum_k d^k / k! He_k(z). Its
-    # j-th derivative has (-1)^j He_(k+j) in place of He_k. Summed over the samples of a bin, d^k becomes a moment.
+    # j-th derivative has (-1)^j He_(k+j) in place of He_k. Summing d^k over the samples of a bin gives a moment.
     indices, mine = window
     z = u[:, None] - positions[indices]
     half = 0.5 * z * z

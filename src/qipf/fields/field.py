@@ -19,7 +19,7 @@ DIFFERENCES = 8  # up to this dimension, differences are computed per coordinate
 
 
 class Derivatives(NamedTuple):
-    r"""log psi and its relative derivatives, in units of the bandwidth s.
+    r"""log psi, and the derivatives of psi relative to psi, in units of the bandwidth s.
 
     E_p is the mean over the samples w_t with weights p_t(y), the softmax of -|y - w_t|^2 / (2 s^2).
     """
@@ -77,10 +77,10 @@ class Field:
         return self._evaluate(y, derivatives=False)[0]
 
     def derivatives(self, y: Array) -> Derivatives:
-        """Return log psi and its relative derivatives in units of the bandwidth.
+        """Return log psi, and the derivatives of psi relative to psi, in units of the bandwidth.
 
         Args:
-            y: Queries (N, d), or (N,) if d = 1. Results of a single query, (d,) or () if d = 1, have no leading axis.
+            y: Queries (N, d), or (N,) if d = 1. Results for a single query, (d,) or () if d = 1, have no leading axis.
         """
         log, mean, square = self._evaluate(y, derivatives=True)
         return Derivatives(log, -mean, square - self.dimension)
@@ -94,12 +94,12 @@ class Field:
         # Centre the samples and scale them by the bandwidth, which reduces rounding errors.
         centre = xp.mean(samples, axis=0)
         samples = (samples - centre) / self.bandwidth
-        # Beyond `reach`, squared distances would overflow, and results no longer change.
+        # Queries are clipped to `reach`, beyond which squared distances would overflow.
         largest = float(xp.finfo(working).max)
         reach = min(largest / 4, self.bandwidth * math.sqrt(largest / self.dimension) / 4)
         scaled = (xp.clip(xp.astype(queries, working), -reach, reach) - centre) / self.bandwidth
 
-        if compat.is_torch_array(queries) and is_traced(queries):  # a graph must accept any batch size
+        if compat.is_torch_array(queries) and is_traced(queries):  # a traced graph must accept any batch size
             results = _kernel_sums(scaled, samples, None, derivatives)
         else:
             results = _blocked_sums(scaled, samples, self.memory, derivatives)

@@ -1,7 +1,7 @@
 r"""Information potentials, the entropies and divergences built on them, and kernel mean embeddings.
 
 Two estimators of the overlap \int p q of two densities are available, and their results differ. Let
-g_s(u) = exp(-|u|^2 / (2 s^2)) be the unnormalised Gaussian kernel, and x (n, d) and y (m, d) samples of p and q:
+g_s(u) = exp(-|u|^2 / (2 s^2)) be the unnormalised Gaussian kernel, and let x (n, d) and y (m, d) be samples of p and q:
 
 * **plug-in**: a mean of kernels of bandwidth s. `information_potential` and `cross_information_potential` return it
   as the paper does, with the unnormalised kernel: mean_ij g_s(x_i - y_j), an inner product in the RKHS of g_s.
@@ -10,7 +10,7 @@ g_s(u) = exp(-|u|^2 / (2 s^2)) be the unnormalised Gaussian kernel, and x (n, d)
   adds their variances, so the integral is a mean of kernels of bandwidth s sqrt(2):
   mean_ij g_(s sqrt 2)(x_i - y_j) / (4 pi s^2)^(d/2). `integrated_square` and `integrated_product` return it.
 
-Entropy, divergences and the lower bound are defined on densities, so their estimators are always normalised; the
+Entropy, divergences and the lower bound are defined for densities, so their estimators are always normalised; the
 argument `estimator` selects one. The plug-in estimate with bandwidth s sqrt(2) equals the integral estimate with
 bandwidth s.
 
@@ -32,7 +32,7 @@ Estimator = Literal["integral", "plug-in"]
 
 
 def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the information potential of samples x, by the plug-in estimator (paper, eq. 5).
+    r"""Return the information potential of samples x by the plug-in estimator (paper, eq. 5).
 
     .. math::  \Psi_X(X) = \frac1{n^2} \sum_{i,j} g_s(x_i - x_j)
 
@@ -42,7 +42,7 @@ def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) 
 
 
 def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the cross-information potential of samples x and y, by the plug-in estimator (paper, eq. 8).
+    r"""Return the cross-information potential of samples x and y by the plug-in estimator (paper, eq. 8).
 
     .. math::  \Psi_X(Y) = \frac1{nm} \sum_{i,j} g_s(x_i - y_j)
 
@@ -110,7 +110,7 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
     .. math::  \hat\mu(y) = \frac1n \sum_t g_s(x_t - y)
 
-    This is equal to `Field(x, bandwidth)(y)`.
+    This equals `Field(x, bandwidth)(y)`.
     """
     return Field(x, bandwidth, memory=memory)(y)
 
@@ -127,7 +127,7 @@ def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: in
 
 
 def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
-    r"""Return the squared maximum mean discrepancy, as an unbiased U-statistic or the biased squared distance.
+    r"""Return the squared maximum mean discrepancy, as an unbiased U-statistic or as the biased squared distance.
 
     The unbiased estimate needs at least two samples of each distribution, and can be negative.
     """
@@ -140,7 +140,7 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
     xx, yy, xy = (xp.exp(_log_mean_kernel(*pair, s, memory)) for pair in ((x, x), (y, y), (x, y)))
     if not unbiased:
         return xp.clip(xx + yy - 2.0 * xy, min=0.0)
-    return (n * xx - 1.0) / (n - 1) + (m * yy - 1.0) / (m - 1) - 2.0 * xy  # the kernel of a pair i = i is 1
+    return (n * xx - 1.0) / (n - 1) + (m * yy - 1.0) / (m - 1) - 2.0 * xy  # without the pairs i = j, whose kernel is 1
 
 
 def lower_bound(
@@ -148,7 +148,7 @@ def lower_bound(
 ) -> Array:
     r"""Return a lower bound on the information potential \int f^2, from densities g_1..g_N (paper, appendix A).
 
-    This is eq. 25, corrected: the last factor and the Gram matrix have g in place of f.
+    This corrects eq. 25 of the paper, whose last factor and Gram matrix have f in place of g.
 
     .. math::
         \int f^2 \ge \sum_{i,j} b_i \, (G^{-1})_{ij} \, b_j, \qquad
@@ -182,7 +182,7 @@ def lower_bound(
     gram = xp.exp(xp.stack([xp.stack(row) for row in rows]))
     overlap = xp.exp(xp.stack([log(a, b) - half[i] for i, (a, b) in enumerate(pairs)]))
     values, vectors = xp.linalg.eigh(gram)
-    # An eigenvalue below this share of the largest is too inaccurate to divide by: the bound might not hold.
+    # An eigenvalue below this fraction of the largest is too inaccurate to divide by: the bound might not hold.
     kept = values > math.sqrt(float(xp.finfo(values.dtype).eps)) * xp.max(values)
     coordinates = xp.matrix_transpose(vectors) @ overlap
     shares = coordinates * coordinates / xp.where(kept, values, xp.ones_like(values))

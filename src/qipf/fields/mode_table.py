@@ -1,4 +1,4 @@
-"""A table of the paper's uncertainty modes as functions of one number, accurate to a given tolerance."""
+"""A table of the paper's uncertainty modes as functions of one variable, accurate to a given tolerance."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from qipf.fields.potential import potentials
 TOLERANCE = 1e-8
 DEGREE = 6  # of the polynomials
 AROUND = 8.5  # bandwidths beyond the extreme samples; farther out, even-order potentials are below 1e-13 of the largest
-SMALL = 1e-3  # of u; smaller values need no higher absolute accuracy
-NARROWEST = 1e-13  # bandwidths; breaks closer than this are merged
+SMALL = 1e-3  # of u; for smaller values, the tolerance is relative to this value
+NARROWEST = 1e-13  # in bandwidths; breaks closer together than this are merged
 PIECES = 2**12  # maximum per function; a fit that needs more is limited by rounding
-POINTS = 2**20  # maximum number of points searched for breaks; narrower bandwidths have no table
+POINTS = 2**20  # maximum number of points searched for breaks; a field that needs more has no table
 BREAKS = 8  # maximum per cell
 CELLS = tuple(2**power for power in range(5, 15))  # the smallest number with at most `BREAKS` breaks per cell is used
 LARGEST = 2**22  # maximum size of a table in bytes
@@ -32,12 +32,13 @@ Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and the columns
 
 
 class ModeTable:
-    r"""The uncertainty modes of even orders as functions of one number z, and their mean, which is the paper's score.
+    r"""The uncertainty modes of even orders as functions of one variable z, and their mean, which is the paper's score.
 
     With y = (z - mean) / std, the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or
     :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. It has breaks at the poles of V_k and at points
-    where a different term becomes the minimum. Between the breaks, the table stores polynomials for u = f / (f + c),
-    which is smooth even near a pole; c is the median of f for y from -3 to 3.
+    where a different term becomes the smallest. Between the breaks, the table stores polynomials for u = f / (f + c),
+    which is smooth even near a pole. For a mode, c is the median of its positive values for y from -3 to 3; for the
+    mean of the modes, c is the mean of their values of c.
 
     The error of f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
@@ -68,17 +69,17 @@ class ModeTable:
         lowest: np.ndarray | None = None,
         tolerance: float = TOLERANCE,
     ) -> Self | None:
-        """Return the table for a field of samples in R, or None if no table is accurate enough.
+        """Return the table for a field of samples in R, or None if a small enough table cannot meet the tolerance.
 
         Args:
-            field: The field, in units of y.
+            field: The field, whose samples are in units of y.
             orders: The Hermite orders; the result is None unless all are even and at least 2.
             root: Take the square root of the field first.
             radius: The distance r, in units of y.
-            mean: The mean of z.
-            std: The standard deviation of z.
+            mean: The mean in y = (z - mean) / std.
+            std: The standard deviation in y = (z - mean) / std.
             lowest: The lower bounds L_k, (K,); None for the minimum over {y - r, y, y + r}.
-            tolerance: The tolerance of the error.
+            tolerance: The tolerance in the error bound of `ModeTable`.
         """
         if any(order < 2 or order % 2 for order in orders):
             return None
@@ -165,8 +166,8 @@ def _modes(
 def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
     """Return the breaks of each mode between ascending points, exact to the last bit.
 
-    A break is the first number at which another term is the smallest. Two changes that cancel between adjacent points
-    are missed.
+    A break is the first floating-point number at which a different term is the smallest. Two changes that cancel
+    between adjacent points are missed.
 
     Args:
         modes: A function that returns the modes, and the indices of their smallest terms.
@@ -261,8 +262,9 @@ def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray]
     inner = starts[:, None, :] + np.arange(most)[:, None]
     breaks = np.stack([ends[np.minimum(own, ends.size - 1)] for own, (ends, _) in zip(inner, curves, strict=True)])
     sizes = [columns.shape[1] for _, columns in curves]
-    # The F functions are the mean and the orders. `starts` has the shape (F, cells), `breaks` (F, B, cells), and
-    # `pieces` (3 + degree, P): the centre, the inverse of half the width, and the coefficients, highest power first.
+    # The F functions are the mean of the modes and the mode of each order. `starts` has the shape (F, cells), `breaks`
+    # (F, B, cells), and `pieces` (3 + degree, P): the centre, the inverse of half the width, and the coefficients,
+    # highest power first.
     return {
         "grid": np.asarray([low, cells / (high - low)]),
         "starts": starts + np.cumsum([0, *sizes[:-1]])[:, None],

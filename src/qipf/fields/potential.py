@@ -23,7 +23,7 @@ LowerBound = Literal["neighbourhood", "batch", "reference"]
 def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = True) -> Array:
     r"""Return the potentials V_k at the queries (paper, Definition 4, eq. 13; order 0: Definition 3, eq. 12).
 
-    With phi = psi^(1/2) (or psi, without `root`), H_k the physicists' Hermite polynomial and psi^k = H_k(phi),
+    With phi = psi^(1/2) (or phi = psi if `root` is False) and the physicists' Hermite polynomials H_k,
 
     .. math::
         V_k = \frac{s^2}{2} \frac{\nabla^2 H_k(\varphi)}{H_k(\varphi)}
@@ -45,7 +45,7 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
 def _potentials_at(at: Derivatives, orders: tuple[int, ...], root: bool) -> Array:
     r"""Return V_k from the derivatives of a field.
 
-    V_k is p^2 b |g|^2 / 2 + p a c / 2 + p^2 a |g|^2 / 2, with p = 1/2 under `root` and 1 without it,
+    V_k is p^2 b |g|^2 / 2 + p a c / 2 + p^2 a |g|^2 / 2, with p = 1/2 if `root` is True and 1 otherwise,
     g = s grad psi / psi, c = s^2 lap(log psi), and the Hermite ratios a = phi H_k' / H_k and b = phi^2 H_k'' / H_k.
     """
     log, gradient, laplacian = at
@@ -81,7 +81,7 @@ def uncertainty_modes(
         reference: The points for `lower_bound="reference"`, shaped like queries.
 
     Returns:
-        An array (N, K), or (K,) for a single query, without negative values.
+        An array (N, K), or (K,) for a single query, of values that are zero or positive.
     """
     orders = check_orders(orders)
     check_choice("lower_bound", lower_bound, get_args(LowerBound))

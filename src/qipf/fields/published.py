@@ -33,7 +33,7 @@ def uncertainty_modes(
 
     .. math::
         V_k(u) = \frac{s^2}{2} \frac{D D |H_k(\varphi(u))|}{|H_k(\varphi(u))|}, \qquad
-        \mathrm{mode}_k = V_k(y) - \min_u V_k(u), \qquad k = 2, 4, \dots < K \text{ without the last.}
+        \mathrm{mode}_k = V_k(y) - \min_u V_k(u), \qquad k = 2, 4, \dots < K \text{ except the last.}
 
     K = 12 yields the modes 2, 4, 6 and 8; K = 24 yields the ten modes that the paper uses for ResNet-18.
 

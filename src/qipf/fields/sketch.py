@@ -30,7 +30,9 @@ class TooNarrowError(ValueError):
 
 
 class FieldSketch:
-    r"""A summary of weights, added array by array, from which the field at any bandwidth can be computed.
+    r"""A summary of weights, added array by array, from which their field can be computed.
+
+    The bandwidth need not be known while weights are added, but it must not be too small for the bins of the sketch.
 
     A sketch takes up at most 120 MiB, and usually a few MiB. Adding weights needs up to 90 MiB of scratch memory.
 
@@ -163,10 +165,10 @@ class FieldSketch:
         """Return the field of all weights added so far; more weights can be added afterwards.
 
         Args:
-            bandwidth: The bandwidth, which overrides the settings of the sketch.
-            factor: The factor, which overrides the settings of the sketch.
+            bandwidth: The bandwidth, which overrides the bandwidth or factor of the sketch.
+            factor: The factor, which overrides the bandwidth or factor of the sketch.
             standardise: Return the field of (w - mean) / std.
-            tolerance: The maximum relative error of the second derivative due to the width of the bins.
+            tolerance: The maximum relative error in the second derivative due to the width of the bins.
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
@@ -175,13 +177,13 @@ class FieldSketch:
         if bandwidth is None and factor is None:
             bandwidth, factor = self.bandwidth, self.factor
         if (bandwidth is None) == (factor is None):
-            raise ValueError("bandwidth, factor: expected exactly one of them, in finish() or for the sketch")
+            raise ValueError("bandwidth, factor: expected exactly one of them, for finish() or FieldSketch()")
         mean = self.mean
         width = check_positive("factor", factor) * self.silverman() if bandwidth is None else bandwidth
         width = check_positive("bandwidth", width)
         positions, moments, farthest = self._entries()
         widest = farthest * 2.0 ** -(BITS + 1) / width
-        # Error of the second derivative due to the omitted moments: He_9(z) / 7! times the next moment.
+        # Error in the second derivative due to the omitted moments: He_9(z) / 7! times the next moment.
         truncation = 0.01 * widest**7
         if truncation > tolerance:
             raise TooNarrowError(
@@ -217,7 +219,7 @@ class FieldSketch:
         upper = np.cumsum(moments[0]) - 1
         lower = upper - moments[0] + 1
         ranks = np.stack([lower, upper], axis=1).ravel()
-        # Weights spread evenly over a bin with this variance reach sqrt(3) standard deviations to each side.
+        # Weights spread evenly over an interval reach sqrt(3) standard deviations to each side of their mean.
         mean = positions + moments[1] / moments[0]
         spread = np.sqrt(np.maximum(moments[2] / moments[0] - (moments[1] / moments[0]) ** 2, 0.0) * 3.0)
         ends = np.stack([mean - spread, mean + spread], axis=1).ravel()
@@ -228,7 +230,7 @@ class FieldSketch:
         """Return Silverman's bandwidth of the weights, as `qipf.fields.silverman` does."""
         if not self.minimum < self.maximum:
             raise ValueError(
-                "weights: expected at least two distinct weights for Silverman's rule, got equal ones; pass a bandwidth"
+                "weights: expected two or more distinct values for Silverman's rule, got equal values; pass a bandwidth"
             )
         std = math.sqrt(self._squares() / (self.count - 1))
         lower, upper = self.quantile([0.25, 0.75])
@@ -275,7 +277,7 @@ class FieldSketch:
 
 
 def _key_values(values: np.ndarray) -> np.ndarray:
-    """Return the bin of each float32: magnitude first and sign last, so that keys of similar values are close."""
+    """Return the bin index of each float32; its lowest bit is the sign, so that similar values have close indices."""
     bits = values.view(np.uint32)
     key = (bits >> (DROPPED - 1)) & np.uint32(0xFFFFFFFE & (KEYS - 1))
     key |= bits >> 31
