@@ -55,7 +55,7 @@ class Batch(NamedTuple):
         kwargs: Keyword arguments of the model.
         labels: One label or row of labels per input, or None.
         mask: The attention mask in the data, or None.
-        rows: The number of inputs.
+        rows: The number of rows.
         number: The index of the batch.
         numbers: The index of each row in the user's data; perturbed copies of a row keep its index.
     """
@@ -99,7 +99,7 @@ class Batch(NamedTuple):
 
 
 class Source:
-    """An iterable of batches; a batch consists of raw inputs, raw labels or None, and row indices.
+    """An iterable of batches; each is a tuple of raw inputs, raw labels (or None) and row indices.
 
     Args:
         data: An array, (inputs, labels), a dict of arrays, a dataset, a loader, or an iterable of batches.
@@ -161,7 +161,7 @@ class Source:
         return first
 
     def sample(self, size: int, seed: int) -> Source:
-        """Return a source of `size` random rows in their original order, or of the first rows if not `indexed`."""
+        """Return a source of `size` random rows in their original order; if not `indexed`, of the first `size` rows."""
         if self.rows is not None and self.rows <= size:
             return self
         picked = copy.copy(self)
@@ -393,7 +393,7 @@ def _check_data(data: Any) -> None:
     first, second = (part if compat.is_array_api_obj(part) else _to_array(part, "data") for part in data)
     if first.ndim != second.ndim or str(first.dtype) != str(second.dtype):  # pyright: ignore
         raise Problem(
-            "data", f"one {describe(first)} and one {describe(second)}", expected="a list of batches of one kind",
+            "data", f"one {describe(first)} and one {describe(second)}", expected="a list of batches of the same kind",
             hint="pass inputs and labels as a tuple (x, y), and several inputs as ((a, b), y)",
         )  # fmt: skip
 

@@ -15,12 +15,12 @@ from qipf._common.optional import require
 from qipf._common.printing import printable
 
 FORMATS = {".bmp": "BMP", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
-"""Formats by file extension. No other decoder is tried, because some decoders start programs."""
+"""Image formats, keyed by file extension. Pillow tries no other decoder, because some start external programs."""
 GREY = ("1", "L", "LA", "I", "I;16", "F")
 PIXEL, VALUE = 8, 5
-"""Bytes of memory per pixel of the image being decoded, and per value of all images (one byte and one float32)."""
+"""Bytes of memory per pixel of the image being decoded, and per value of the batch (one as uint8, four as float32)."""
 SCANS = 100
-"""The maximum number of scans in a JPEG, usually about ten; decoding a scan takes as long as decoding an image."""
+"""The maximum number of scans in a JPEG (usually ten if progressive); each takes as long to decode as an image."""
 
 
 def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
@@ -38,7 +38,7 @@ def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tupl
     for file in files:
         if not all(letter.isprintable() for letter in str(file)):  # undecodable bytes, or terminal escapes
             raise Problem(
-                "data", f"the name of the image {printable(file)} cannot be written to a table", hint="rename the file"
+                "data", f"the path {printable(file)} has unprintable characters", hint="rename the file or folder"
             )
     if here:
         return files, None, ()
@@ -46,13 +46,13 @@ def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tupl
 
 
 def image_mode(file: Path) -> str:
-    """Return "L" for a grey image, otherwise "RGB"."""
+    """Return "L" for a greyscale image, otherwise "RGB"."""
     with _open(file) as image:
         return "L" if image.mode in GREY else "RGB"
 
 
 def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
-    """Decode images of one size to an array (N, c, h, w) of type uint8."""
+    """Decode images of the same size into a uint8 array (N, c, h, w)."""
     with _open(files[0]) as first:
         width, height = first.size
     channels = len(mode)
@@ -62,7 +62,7 @@ def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
             "data",
             f"{len(files)} images of {width} x {height} pixels from {files[0].parent} need {size / GIB:.3g} GiB, "
             f"more than the limit of {budget() / GIB:.3g} GiB",
-            hint=f"a batch size of {fitting} fits" if fitting > 0 else f"raise the limit with {VARIABLE}",
+            hint=f"use a batch size of {fitting} or less" if fitting > 0 else f"raise the limit with {VARIABLE}",
         )
     pixels = np.empty((len(files), channels, height, width), np.uint8)
     for row, file in enumerate(files):
@@ -90,14 +90,16 @@ def _open(file: Path) -> Any:
     held = file.read_bytes()
     kind = FORMATS[file.suffix.lower()]
     if kind == "JPEG" and (scans := held.count(b"\xff\xda")) > SCANS:
-        raise Problem("data", f"{file} has {scans} scans, more than the limit of {SCANS}", hint="save it again")
+        raise Problem(
+            "data", f"{file} has {scans} scans, more than the limit of {SCANS}", hint="save it as baseline JPEG"
+        )
     content = io.BytesIO(held)  # from an open file, Pillow would allocate any size that a chunk declares
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
             return pillow.open(content, formats=[kind])
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
-        raise Problem("data", f"{file} has more pixels than Pillow accepts", hint="make it smaller") from None
+        raise Problem("data", f"{file} has more pixels than Pillow accepts", hint="reduce its size") from None
     except (MemoryError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # Pillow may raise any exception

@@ -14,16 +14,16 @@ from qipf._common.budget import Budget, budget
 from qipf._common.errors import Problem
 
 LONGEST_LISTING = 2**20
-"""The maximum size of an archive's list of members in bytes, which is enough for ten thousand arrays."""
+"""The maximum size of an archive's central directory in bytes, which is enough for ten thousand arrays."""
 SIZE = 5
-"""The index of the size of the list of members in zipfile's end record."""
+"""The index of the size of the central directory in zipfile's end record."""
 CHUNK = 2**20
 DAMAGED = "copy the file again"
 CODE = "save plain arrays of numbers"
 
 
 class Archive:
-    """The arrays of an `.npz`, read on demand by name.
+    """The arrays of an `.npz` file, read on demand by name.
 
     Their total size is limited to `budget()` or the size of the file, whichever is larger.
 
@@ -42,7 +42,7 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
         except OSError:
             raise
-        except Exception as error:  # zipfile may raise any exception for a damaged list
+        except Exception as error:  # zipfile may raise any exception for a damaged directory
             raise Problem("data", f"{path} is not a zip archive, or is damaged ({error})", hint=DAMAGED) from None
         self._members = {name.removesuffix(".npy"): name for name in reversed(self._zip.namelist())}
         self.files = list(reversed(self._members))
@@ -64,7 +64,7 @@ class Archive:
     def _read(self, member: str) -> np.ndarray:
         about = self._zip.getinfo(member)
         if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or about.flag_bits & 1:
-            raise zipfile.BadZipFile("it is encrypted, or its compression is not supported")
+            raise zipfile.BadZipFile("it is encrypted, or its compression method is not supported")
         with self._zip.open(about) as stream:
             version = np.lib.format.read_magic(stream)
             read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -72,7 +72,7 @@ class Archive:
                 raise ValueError(f"version {version} of the NumPy format is not supported")
             shape, by_columns, dtype = read_header[version](stream)
             if dtype.itemsize == 0 or min(shape, default=0) < 0:
-                raise ValueError(f"its header declares the invalid shape {shape} or type {dtype}")
+                raise ValueError(f"its header declares an invalid shape or type ({shape}, {dtype})")
             if dtype.hasobject:
                 raise Problem("data", f"{self._path}: {member} holds pickled Python objects", hint=CODE)
             size = math.prod(shape) * dtype.itemsize

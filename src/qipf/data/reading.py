@@ -1,4 +1,4 @@
-"""Open an `.npz`, an `.npy` or a folder of images, and read inputs and labels batch by batch."""
+"""Open an `.npz` file, an `.npy` file or a folder of images, and read inputs and labels batch by batch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NAMES = {
     "logits": ("logits",),
     "features": ("features",),
 }
-"""The accepted names of arrays in an `.npz`, keyed by the content of the array."""
+"""The accepted names of the arrays in an `.npz` file, keyed by their content."""
 KNOWN = {name for names in NAMES.values() for name in names}
 INPUT = "input "
-"""The prefix of the keys of inputs for a model with several inputs."""
+"""The prefix of the keys of inputs in `Data.arrays` if the model has several inputs."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Data:
     files: tuple[Path, ...] = ()
     classes: tuple[str, ...] = ()
     mode: str = ""
-    """The mode in which images are decoded; empty to use the mode of the first image."""
+    """The mode in which images are decoded, "L" or "RGB"; empty for the mode of the first image."""
     named: dict[str, np.ndarray] = field(default_factory=dict)
-    """The arrays of an `.npz` except labels, keyed by their own names, for models with several inputs."""
+    """The arrays of an `.npz` file except labels, keyed by their names in the file, for models with several inputs."""
     numbers: np.ndarray | None = None
-    """The index of each example in the file, if only some rows were taken."""
+    """The index of each example in the original data; None if all examples are present."""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
@@ -66,7 +66,7 @@ class Data:
         return self.take(np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
 
     def take(self, rows: np.ndarray) -> Data:
-        """Return some rows; arrays are read into memory, but images are not decoded."""
+        """Return the given rows; arrays are read into memory, but images are not decoded."""
         files = tuple(self.files[row] for row in rows) if self.files else ()
         mode = self.mode or (image_mode(self.files[0]) if self.files else "")
         arrays = {key: value[rows] for key, value in self.arrays.items()}
@@ -74,7 +74,7 @@ class Data:
         return replace(self, arrays=arrays, files=files, named={}, numbers=numbers, mode=mode)
 
     def read(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
-        """Read the arrays of some rows into memory, and decode their images."""
+        """Read the given rows of all arrays into memory, and decode their images."""
         part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
         if self.files:
             files = tuple(self.files[row] for row in np.arange(len(self))[rows])
@@ -82,13 +82,13 @@ class Data:
         return part
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the images of some rows: the first input with four dimensions, otherwise the first input."""
+        """Return the images of the given rows: the first four-dimensional input, otherwise the first one."""
         arrays = self.read(np.asarray(rows))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
 
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
-        """Return the data with the inputs that a model takes, matched to the arrays of an `.npz` by name.
+        """Return the data with the inputs that a model takes, matched by name to the arrays of an `.npz` file.
 
         The array `inputs` is used for the first input without an array of its own. An `attention_mask` is always kept.
         """
@@ -100,7 +100,7 @@ class Data:
         if alone and not others:
             return replace(self, named={})
         if self.files:
-            raise Problem("data", "a folder of images has only one input", hint="pass an .npz with several")
+            raise Problem("data", "a folder of images has only one input", hint="pass an .npz with one array per input")
         first = {next((name for name in names if name not in others), "inputs"): self.arrays["inputs"]} if alone else {}
         declared = {one.name: self.named[one.name] for one in inputs if not alone and one.name in self.named}
         chosen = {**first, **declared, **others}
@@ -109,7 +109,7 @@ class Data:
             raise Problem(
                 "data", f"the file holds {', '.join((*self.arrays, *self.named)) or 'nothing'}, but the model takes "
                 f"{', '.join(map(str, inputs)) or 'inputs without names'}",
-                hint=f"provide {listed('inputs')}, or one array named after each input",
+                hint=f"provide {listed('inputs')}, or one array for each input, named after it",
             )  # fmt: skip
         arrays = {key: array for key, array in self.arrays.items() if key == "labels"}
         arrays |= {INPUT + name: array for name, array in chosen.items()}
@@ -122,16 +122,16 @@ class Data:
 
 
 class FileSource(Source):
-    """An iterable of batches of opened data, in the types that a model takes.
+    """An iterable of batches of opened data, converted to the types that a model takes.
 
-    Bytes are scaled to [0, 1] unless they are token ids or the model declares integers. Image channels come first
-    unless the model requires them last.
+    Values of type uint8 are scaled to [0, 1] unless they are token ids or the model takes integers. The channels of
+    decoded images come first unless the model takes them last.
 
     Args:
         data: The result of `Data.bound`.
         inputs: The inputs of the model.
         batch_size: Rows per batch.
-        ids: Treat rows of bytes as token ids instead of numeric features.
+        ids: Treat two-dimensional inputs of type uint8 as token ids instead of numeric features.
     """
 
     def __init__(self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False) -> None:
@@ -153,7 +153,7 @@ class FileSource(Source):
         return inputs, arrays.get("labels")
 
     def _taken(self, values: np.ndarray, spec: InputSpec | None, alone: bool) -> np.ndarray:
-        """Convert one input to the layout, type and range of values that the model takes."""
+        """Convert one input to the layout, type and value range that the model takes."""
         dtype, shape = (None, ()) if spec is None else (spec.dtype, spec.shape)
         if self.data.files and len(shape) == 4 and shape[3] == values.shape[1] != shape[1]:
             values = values.transpose(0, 2, 3, 1)
@@ -171,12 +171,12 @@ class FileSource(Source):
 
 
 def open_data(path: Path, labels: Path | None = None, *, named: bool = False, several: bool = False) -> Data:
-    """Open an `.npz`, an `.npy` or a folder of images.
+    """Open an `.npz` file, an `.npy` file or a folder of images.
 
     Args:
         path: The file or folder.
-        labels: An `.npy` with labels, if the data has none.
-        named: Accept any names of inputs in an `.npz`, for a model with several inputs.
+        labels: An `.npy` file of labels, if the data has none.
+        named: Accept inputs of any name in an `.npz` file, for a model with several inputs.
         several: Accept several labels per example, such as one per pixel.
     """
     if path.is_dir():
@@ -244,7 +244,7 @@ def check_numbers(name: str, array: np.ndarray) -> None:
 
 
 def _way_out(path: Path) -> str:
-    """Return a hint that shows how to convert a table to an `.npz`, or "" for other files."""
+    """Return a hint that shows how to convert a table to an `.npz` file, or "" for other files."""
     if path.suffix not in (".csv", ".parquet"):
         return ""
     return (

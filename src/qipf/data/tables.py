@@ -24,7 +24,7 @@ from qipf.data.npz import read_arrays
 Columns = dict[str, np.ndarray]
 
 ROW = 100
-"""The minimum memory per row in bytes, including copies of scores in the metrics."""
+"""The minimum memory per row in bytes, including the copies of the scores that the metrics make."""
 LONGEST_LINE = 8 * 2**20
 MOST_COLUMNS = 10_000
 """The maximum number of columns; each takes several kilobytes, even if it is empty."""
@@ -71,7 +71,7 @@ def csv_columns(content: Any, file: Path) -> Columns:
     reader = require("pyarrow.csv", extra="torch")
     try:
         table = reader.read_csv(content)
-    except ValueError as error:  # what Arrow raises for anything it cannot parse
+    except ValueError as error:  # Arrow raises ValueError for anything that it cannot parse
         raise Problem("table", f"{file} is not a CSV table with a header line ({error})") from None
     return _arrow(table, file)
 
@@ -120,7 +120,7 @@ def _decode(path: Path, most: int, rows: int) -> Any:
             raise MemoryError
     texts = [part.name for part in flat if not arrow.types.is_primitive(part.type)]
     with parquet.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:
-        # no worker threads: after an error in one of them, Arrow may abort the process when it exits
+        # no worker threads: after an error in one of them, Arrow may abort the process on exit
         table = file.read([part.name for part in flat], use_threads=False)
     if table.num_rows > rows:
         raise MemoryError
@@ -129,7 +129,7 @@ def _decode(path: Path, most: int, rows: int) -> Any:
 
 
 def _claimed(about: Any) -> int:
-    """Return the decoded size in bytes that the file declares; repeated strings of fixed length count in full.
+    """Return the decoded size in bytes that the file declares, with strings of fixed length counted once per row.
 
     Column chunks are not examined, because PyArrow 26 aborts the process if the metadata of a chunk is damaged.
     """
@@ -179,7 +179,7 @@ def read_correct(
 
     Args:
         columns: The table.
-        correct: The column of 0 and 1, or true and false.
+        correct: The column of zeros and ones, or of true and false.
         label: The column of true classes, used if there is no column `correct`.
         predicted: The column of predicted classes.
 
@@ -204,7 +204,7 @@ def read_correct(
     if len(kinds) > 1:
         raise Problem(
             "table", f"one of the columns {label!r} and {predicted!r} holds numbers and the other strings",
-            hint=f"use one type for both, or add a column {correct!r} of 0 and 1",
+            hint=f"use the same type for both, or add a column {correct!r} of zeros and ones",
         )  # fmt: skip
     for name, values, gone in zip((label, predicted), both, empty, strict=True):
         if values.dtype.kind == "f":
@@ -240,7 +240,7 @@ def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 class TableWriter:
-    """A writer of one `.csv` or `.parquet` file in batches; the file appears only when it is complete."""
+    """A writer that appends batches of rows to a `.csv` or `.parquet` file, which appears only when it is complete."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet"):

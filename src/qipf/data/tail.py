@@ -1,4 +1,4 @@
-"""Read new rows from tables that grow: a file, or a folder of CSV and Parquet files."""
+"""Read the new rows of a growing table, which is a file or a folder of CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORTER = "files may only grow, so write a new file instead"
 
 
 class Tail:
-    """A reader of the rows appended to a file or folder since the previous call of `new`.
+    """A reader of the rows appended to a file or folder since the previous call to `new`.
 
     A Parquet file may be replaced by a longer one. An incomplete last line of a CSV file, or a Parquet file that cannot
     be read yet, is left for the next call.
@@ -35,7 +35,7 @@ class Tail:
         """Files that could not be read yet, and the reason for each."""
 
     def new(self) -> Iterator[tuple[Path, Columns]]:
-        """Yield pairs of a file and the columns of some new rows, in the order of file names."""
+        """Yield pairs of a file and the columns of some of its new rows, in the order of the file names."""
         files = [self._path] if self._path.is_file() else sorted(self._path.iterdir())
         for file in files:
             if file.suffix not in ENDINGS or file.name.startswith(".") or not file.is_file():
