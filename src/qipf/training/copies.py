@@ -26,13 +26,13 @@ from qipf.tasks.views import FAR, STEP, is_image
 from qipf.training.loop import PADDING, Split, crop, negative_log_likelihood, seeded
 
 PART = 2**26
-"""The number of bytes of inputs perturbed at a time; many small chunks would delay a GPU."""
+"""The number of bytes of inputs perturbed at a time; many small chunks would slow down a GPU."""
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
-    """Read at most `size` labelled inputs of at most `memory` bytes; return one batch, and the number of logits.
+    """Return at most `size` labelled inputs of at most `memory` bytes in total as a batch, and the number of logits.
 
-    Larger data is sampled at random, and loaders are truncated.
+    Larger datasets are sampled at random; loaders and iterators are truncated.
     """
     first = start.first
     room = max(1, memory * first.rows // max(1, sum(one.nbytes for one in _tensors(first))))
@@ -68,17 +68,17 @@ def _joined(*parts: Any) -> Any:
 
 
 class CopyLearner(nn.Module):
-    """Map input indices to the logits of the copy; index N + i is a perturbed version of input i.
+    """Map input indices to the logits of the copy; index N + i stands for the perturbed version of input i.
 
     Call `draw` at the start of every epoch to perturb all inputs. The network is run only up to the split.
 
     Args:
-        network: The network, which is not a submodule.
+        network: The network, which is not registered as a submodule.
         half: The copy of the last part of the network.
         data: N inputs.
         change: The function that perturbs inputs.
         generator: The generator of `change`, seeded in every epoch from the global generator.
-        views: Views that preserve the class: "mirror" mirrors half of the images, and "far" shifts them.
+        views: The augmentations that preserve the class: "mirror" mirrors half of the images, and "far" shifts them.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class CopyLearner(nn.Module):
         self._data, self._change, self._generator, self._views = data._replace(labels=None), change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
         self._both = joined([self._data, self._data])  # `draw` overwrites the second half
-        if is_image(data.inputs):  # determines the value range, which must not depend on interruptions
+        if is_image(data.inputs):  # lets `change` find the value range, which must not depend on interruptions
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
 
@@ -127,7 +127,7 @@ class CopyLearner(nn.Module):
         return self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs).reshape(batch.rows, -1)
 
     def draw(self) -> None:
-        """Perturb all inputs again."""
+        """Draw new perturbations of all inputs."""
         self._generator.manual_seed(int(torch.randint(2**62, ())))
         rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in _tensors(self._data))))
         with torch.autocast(self.device.type, enabled=False):
@@ -140,7 +140,7 @@ class CopyLearner(nn.Module):
                         whole[start : start + part.rows].copy_(values)
 
     def _moved(self, images: Tensor) -> Tensor:
-        """Crop and mirror images at random, if the views allow it."""
+        """Shift and mirror images at random, as far as the views allow it."""
         if not {"mirror", FAR} & set(self._views):
             return images
         last = colours_last(images.shape)
@@ -157,7 +157,7 @@ class CopyLearner(nn.Module):
 
 
 class _Reached(Exception):
-    """Raised to end a pass of the network at the split."""
+    """Raised to end a forward pass of the network at the split."""
 
 
 def _stop(*_: Any) -> None:

@@ -31,7 +31,7 @@ PADDING = 4
 MOMENTUM = 0.9
 """The momentum of SGD."""
 Step = Callable[[Tensor, Tensor], None]
-_WARM_UP = 3  # ordinary steps before the recording, which initialise libraries and the optimiser
+_WARM_UP = 3  # ordinary steps before one is recorded, which initialise libraries and the optimiser
 
 
 class Split(NamedTuple):
@@ -91,7 +91,7 @@ def _as_torch(values: Tensor | np.ndarray) -> Tensor:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """The argument of `on_epoch`."""
+    """The report that `train` passes to `on_epoch`."""
 
     epoch: int
     """The number of completed epochs, starting at 1."""
@@ -127,7 +127,7 @@ def train(
     """Train `net` in place and return it in evaluation mode.
 
     On the CPU, the result is exactly reproducible. On CUDA, the network runs in bfloat16 autocast with channels-last
-    images. The global random generators are restored.
+    images. The global random generators are restored afterwards.
 
     Args:
         net: A module that maps a batch of inputs to logits `(N, C)`, or to predictions `(N, 1)` for regression.
@@ -135,17 +135,17 @@ def train(
         epochs: The number of epochs.
         batch_size: The number of inputs per step.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
-        weight_decay: Decoupled for Adam (AdamW), an L2 penalty for SGD. It applies to parameters with two or more axes
-            that no module lists in an attribute `undecayed`.
+        weight_decay: The weight decay, decoupled for Adam (AdamW) and an L2 penalty for SGD. It applies to parameters
+            with two or more axes that no module lists in an attribute `undecayed`.
         optimizer: Adam, or SGD with momentum 0.9.
         schedule: The schedule of the learning rate; see `one_cycle`.
-        augment: Random crops by up to 4 pixels, with or without random horizontal flips.
+        augment: "crop" shifts images at random by up to 4 pixels; "crop-flip" also mirrors half of them.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
         seed: The seed of the data order, augmentation and dropout.
         device: The device to which the network is moved; None for its current device.
         checkpoint: A file written after every epoch. If the file exists, training resumes from it and produces the same
             weights as an uninterrupted run. Callbacks are called only for the remaining steps.
-        identity: A description of anything else that the run depends on, which a checkpoint must match.
+        identity: A description of everything else that the run depends on. A checkpoint must have the same identity.
         on_start: Called at the start of every epoch.
         on_step: Called as `on_step(completed_steps, net)` after every step.
         on_epoch: Called after every epoch. Callbacks must not change the weights or the mode of the network.
@@ -215,7 +215,7 @@ def train(
             mean_loss, share = tally.read()
             if not math.isfinite(mean_loss):
                 raise ValueError(
-                    f"learning_rate: the loss is {mean_loss} in epoch {epoch + 1}; try less than {learning_rate}"
+                    f"learning_rate: the loss is {mean_loss} in epoch {epoch + 1}; try a value below {learning_rate}"
                 )
             if path is not None:
                 save_state(path, net, descent, generator, epoch=epoch + 1, settings=settings, device=target)
@@ -227,10 +227,10 @@ def train(
 
 
 def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
-    """Return the accuracy on `split`."""
+    """Return the accuracy of `net` on `split`."""
     split = as_split(split, "split")
     if split.targets.is_floating_point():
-        raise ValueError("split: expected integer classes as targets, got floating-point targets of a regression")
+        raise ValueError("split: expected integer classes as targets, got floating-point values (for regression)")
     device, training = device_of(net), net.training
     net.eval()
     right = 0
@@ -246,7 +246,7 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
 def minibatches(
     inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the data once in a random order, which is the same on all devices."""
+    """Yield minibatches of the data in a random order, which is the same on all devices."""
     order = torch.randperm(len(inputs), generator=generator)
     places = torch.randint(0, 2 * PADDING + 1, (len(inputs), 2), generator=generator)
     flips = torch.rand(len(inputs), generator=generator) < 0.5
@@ -355,7 +355,7 @@ def _syncs_refused() -> Iterator[None]:
 
 
 class _Tally:
-    """The loss and the correct predictions of an epoch, summed on the device because reading a value blocks."""
+    """The loss and the correct predictions of an epoch, summed on the device because reading a value would block."""
 
     def __init__(self, regression: bool, device: torch.device) -> None:
         self.sums = torch.zeros(2, dtype=getattr(torch, widest_float(device)), device=device)

@@ -84,7 +84,7 @@ def load_state(
             _, index, key = name.split(".")
             state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    for parameter, values in optimizer.state.items():  # channels-last parameters need channels-last moments
+    for parameter, values in optimizer.state.items():  # channels-last parameters need channels-last optimiser states
         for key, value in values.items():
             if value.shape == parameter.shape:
                 values[key] = torch.empty_like(parameter).copy_(value)
