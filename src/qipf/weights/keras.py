@@ -1,8 +1,9 @@
-"""Rebuild sequential Keras networks from HDF5 files as torch modules, without Keras and without running stored code.
+"""Rebuild sequential Keras networks from HDF5 files as torch modules.
 
-A file stores the layers as JSON (`model_config`), together with their arrays. Keras stores convolution kernels as
-(row, column, in, out) and dense kernels as (in, out), and it flattens images with the channels last. The torch module
-takes images as (N, channels, height, width) and returns logits, because a final softmax is left out.
+Neither Keras nor any code stored in the file is run. A file stores the layers as JSON (`model_config`), together with
+their arrays. Keras stores convolution kernels as (row, column, in, out) and dense kernels as (in, out), and it flattens
+images with the channels last. The torch module takes images as (N, channels, height, width) and returns logits, because
+a final softmax is left out.
 """
 
 from __future__ import annotations

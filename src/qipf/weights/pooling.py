@@ -32,7 +32,7 @@ def pool_weights(
         blocks: The shape of the blocks of each kernel, in order or by name.
         target: The approximate number of values per kernel; None for `values_per_layer(len(kernels))`.
         edges: How to treat blocks that extend beyond a kernel: "error" raises an error, "mean" averages the values
-            inside, and "zeros" pads with zeros, as the authors' program does.
+            inside the kernel, and "zeros" pads with zeros, as the authors' program does.
 
     Returns:
         A vector of float32, or of float64 if any kernel is float64.
@@ -47,7 +47,8 @@ def pool_weights(
     for name, values in arrays.items():
         if values.size == 0 or values.dtype.kind != "f" or not np.isfinite(values).all():
             raise ValueError(
-                f"kernel {name}: expected finite floating-point values, got {values.size} values of {values.dtype}"
+                f"kernel {name}: expected finite floating-point values, "
+                f"got an array of size {values.size} and type {values.dtype}"
             )
     check_choice("edges", edges, get_args(Edges))
     if blocks is None:
@@ -98,13 +99,13 @@ def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
 
 
 def _even_cuts(shape: tuple[int, ...], target: int) -> list[np.ndarray]:
-    """Return the starts of the blocks along each axis, whose lengths differ by at most one."""
+    """Return the starts of the blocks along each axis; the lengths of the blocks differ by at most one."""
     parts = pooled_shape(shape, target)
     return [np.arange(count) * size // count for count, size in zip(parts, shape, strict=True)]
 
 
 def _average(values: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of every block, summed in float64, from the starts of the blocks along each axis."""
+    """Return the mean of every block, computed in float64, given the starts of the blocks along each axis."""
     result = values.astype(np.float64)
     for axis, (first, size) in enumerate(zip(starts, values.shape, strict=True)):
         lengths = np.diff(np.append(first, size))
@@ -122,7 +123,7 @@ def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edge
     if any(missing) and edges == "error":
         raise ValueError(
             f"kernel {name} of shape {values.shape} cannot be divided into blocks of shape {block}; "
-            "choose other blocks, edges='mean' or edges='zeros' (as in the authors' program)"
+            "pass other blocks, edges='mean' or edges='zeros' (as in the authors' program)"
         )
     if edges == "zeros":
         values = np.pad(values, [(0, extra) for extra in missing])

@@ -1,4 +1,4 @@
-"""Read arrays from safetensors files and from HDF5 files written by Keras 2 or 3; pickles are refused."""
+"""Read arrays from safetensors files and from HDF5 files written by Keras 2 or 3, but never from pickles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics"}
 _CONTAINERS = ("vars", "layers", "_layer_checkpoint_dependencies")
 _GZIP, _HARMLESS_FILTERS = 1, {1, 2, 3}  # HDF5 filter ids: gzip, shuffle and fletcher32
 _DEEPEST = 100  # maximum number of levels of nested groups
-_MOST_NAMES = 2**16  # maximum number of names in an attribute, which HDF5 limits to the same number of bytes
+_MOST_NAMES = 2**16  # maximum number of names in an attribute; HDF5 limits attributes to this number of bytes
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -67,14 +67,14 @@ def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
 
 
 class _WeightReader:
-    """A reader of HDF5 files that reads every array once, within a memory limit."""
+    """A reader of one HDF5 file that reads every array at most once, within a memory limit."""
 
     def __init__(self, path: Path) -> None:
         self._budget = Budget(path, max(budget(), path.stat().st_size))
         self._seen: set[int] = set()
 
     def keras2(self, root: Any) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the weights in the order of the model, which is stored in the attributes of the file."""
+        """Yield the weights in the order of the layers, which the attributes of the file store."""
         names: set[str] = set()
         for layer in _listed(root, "layer_names"):
             group = _member(root, layer)
@@ -85,7 +85,7 @@ class _WeightReader:
                 yield name, self._values(_member(group, weight))
 
     def keras3(self, group: Any, name: str, depth: int = 0) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the variables `.../vars/0, 1, ...` of layers sorted by name, as Keras 3 does not store their order."""
+        """Yield the variables (`.../vars/0`, ...) of the layers, sorted by name because Keras 3 stores no order."""
         self._once(group)
         if depth > _DEEPEST:
             raise OSError(f"groups are nested more than {_DEEPEST} levels deep")
@@ -101,7 +101,7 @@ class _WeightReader:
                 yield inner, self._values(member)
 
     def _once(self, member: Any) -> None:
-        """Raise OSError if two links lead to the same member, because nested links could multiply the members."""
+        """Raise OSError if two links lead to the same member: nested links could multiply the number of members."""
         address = require("h5py", extra="bench").h5o.get_info(member.id).addr
         if address in self._seen:
             raise OSError(f"{member.name} is in the file under two names")
@@ -142,7 +142,7 @@ class _WeightReader:
 
 
 def _listed(group: Any, attribute: str) -> list[str]:
-    """Return a list of names from the attributes; Keras splits long lists into several numbered attributes."""
+    """Return a list of names stored as an attribute; Keras splits long lists into several numbered attributes."""
     pieces = [attribute] if attribute in group.attrs else []
     while f"{attribute}{len(pieces)}" in group.attrs:
         pieces.append(f"{attribute}{len(pieces)}")
@@ -155,7 +155,7 @@ def _listed(group: Any, attribute: str) -> list[str]:
 
 
 def _is_statistic(layer: str, key: str, count: int) -> bool:
-    """Return True for the running mean or variance of a batch norm, which are its last two variables."""
+    """Return True for the running mean or variance of a batch-norm layer, which are its last two variables."""
     return "batch_norm" in layer.rpartition(".")[2] and key.isdigit() and int(key) >= count - 2
 
 

@@ -131,7 +131,7 @@ def _of_sklearn(model: Any) -> dict[str, Array]:
 
 
 def _leaves(node: Any, name: str) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays in nested dicts, lists and JAX pytrees, in their order; everything else is skipped."""
+    """Yield the arrays in nested dicts, lists and JAX pytrees, in order; everything else is skipped."""
     if compat.is_array_api_obj(node):
         yield name or "0", node
     elif isinstance(node, Mapping):
@@ -203,12 +203,12 @@ def _as_float(name: str, values: Array) -> np.ndarray:
     array = np.array(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).sum())
-        raise ValueError(f"{name}: {bad} of {array.size} weights are NaN or infinite; repair the model first")
+        raise ValueError(f"{name}: {bad} of {array.size} weights are NaN or infinite; pass a model with finite weights")
     return array
 
 
 def _identity(values: Array) -> Any:
-    """Return a key that is equal for arrays that share their memory."""
+    """Return a key that is equal for arrays that share the same memory."""
     shape = tuple(values.shape)
     if compat.is_torch_array(values) and values.numel():
         return "torch", str(values.device), values.data_ptr(), shape, values.stride()
