@@ -1,8 +1,12 @@
 """Estimate the uncertainty of a trained network's predictions in one forward pass, without retraining.
 
-The top level provides what most programs need. `qipf.fields` contains the mathematics, `qipf.tasks` the tasks and their
-options, `qipf.weights` functions that read the weights of a model, `qipf.predictive` methods that need several forward
-passes, and `qipf.arrays` helpers for writing a new score.
+The top level contains what most programs need. These subpackages and modules contain more:
+
+* `qipf.fields`: the mathematics of the paper;
+* `qipf.tasks`: the tasks, such as classification and regression, and their options;
+* `qipf.weights`: functions that read the weights of a model;
+* `qipf.predictive`: methods that need several forward passes;
+* `qipf.arrays`: helpers for writing a new score.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from qipf._common.errors import Problem
 Array = Any
 """An array of any library; the array API standard does not define a static type yet."""
 
-_NAMESPACES: dict[type, Any] = {}  # a cache, because a lookup takes as long as an operation on a small array
+_NAMESPACES: dict[type, Any] = {}  # cached, because a lookup takes as long as an operation on a small array
 
 
 def namespace(*arrays: Array) -> Any:
@@ -42,7 +42,7 @@ def as_array(values: Any, name: str) -> Array:
         try:
             array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{name}: expected numbers, got a list that does not form an array ({error})") from None
+            raise TypeError(f"{name}: expected numbers, got a list that cannot become an array ({error})") from None
     xp = namespace(array)
     if not xp.isdtype(array.dtype, "real floating"):
         raise TypeError(
@@ -66,7 +66,7 @@ def check_finite(values: Array, name: str) -> None:
 
 
 def is_traced(values: Array) -> bool:
-    """Return True if `values` are traced by jax.jit, torch.func.vmap, torch.compile or an export."""
+    """Return True if `values` are being traced by jax.jit, torch.func.vmap, torch.compile or torch.export."""
     if isinstance(values, np.ndarray):
         return False
     if compat.is_jax_array(values):
@@ -116,7 +116,7 @@ def like(values: Array, reference: Array) -> Array:
 
 def at_least(values: Array, low: float) -> Array:
     """Replace values below `low` with `low`."""
-    # torch's own function takes half as long as the function of the array API
+    # torch's `clamp` takes half as long as the array API's `clip`
     return values.clamp(min=low) if compat.is_torch_array(values) else namespace(values).clip(values, low, None)
 
 
@@ -134,10 +134,10 @@ def row_max(values: Array) -> Array:
 
 
 def interpolate(values: Array, at: Array, to: Array) -> Array:
-    """Evaluate an increasing piecewise-linear function with operations that can be exported.
+    """Evaluate an increasing piecewise-linear function, using only operations that can be exported.
 
     Args:
-        values: (N,) points; NaN stays NaN.
+        values: (N,) points at which to evaluate the function; NaN stays NaN.
         at: (K,) knots in ascending order.
         to: (K,) values of the function at the knots.
     """
