@@ -14,7 +14,7 @@ from qipf.fields.field import as_samples
 from qipf.metrics.ranking import pr_auc, roc_auc
 
 FACTORS = tuple(5.0 * 2.0 ** (step / 2) for step in range(14))
-"""The default candidates, two per octave: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5."""
+"""The default candidate factors, two per octave: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5."""
 
 
 def silverman(samples: Array) -> float:

@@ -165,7 +165,7 @@ class Measure:
         return self._levels[number]
 
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two points per bin that match its moments up to order 3, with positive weights."""
+        """Return two points per bin, with positive weights, that match its moments up to order 3."""
         if -1 not in self._levels:
             count = self.moments[0]
             if len(self.moments) == 1:

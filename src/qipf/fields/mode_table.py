@@ -40,7 +40,7 @@ class ModeTable:
     which is smooth even near a pole. For a mode, c is the median of its positive values for y from -3 to 3; for the
     mean of the modes, c is the mean of their values of c.
 
-    The error of f is at most `tolerance` times :math:`(c + f)^2 / c`.
+    The error in f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
     Args:
         arrays: The arrays that `fit` creates.

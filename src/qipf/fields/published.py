@@ -1,4 +1,4 @@
-"""The modes of the authors' public program, for comparison with published numbers.
+"""The uncertainty modes as computed by the public program of the paper's authors, to compare with published numbers.
 
 These modes differ from the paper's mathematics, which `qipf.fields.uncertainty_modes` implements: the "Laplacian" of
 the program is a second difference along the Hermite order, not along y.

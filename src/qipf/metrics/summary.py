@@ -68,7 +68,7 @@ def evaluate(
     """Measure how well `uncertainty` detects wrong predictions, with 95% bootstrap intervals for every metric.
 
     Calibration metrics come in two versions. The `proper` version uses `probability`, which should come from a
-    calibrator fitted to clean held-out data, such as `qipf.ErrorProbability`. The `paper` version uses the min-max
+    calibrator such as `qipf.ErrorProbability`, fitted to clean held-out data. The `paper` version uses the min-max
     scaled score, which is not a probability.
 
     Args:
