@@ -33,7 +33,7 @@ def _escaped(letter: str) -> str:
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML, with a limit on the number of dots in a line.
 
-    Without the limit, a long key could exhaust the memory: the parser's use grows quadratically with the parts of a key.
+    Without the limit, a long key could exhaust the memory, which grows quadratically with the number of its parts.
 
     Raises:
         Problem: `text` is invalid or nested too deeply, or a line has more than `MOST_DOTS` dots.
