@@ -55,10 +55,10 @@ _PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class Attachment(ABC):
-    """An object that is fitted for one scorer, and is saved, loaded and wrapped with this scorer.
+    """An object that is fitted for one scorer and is saved, loaded and wrapped together with it.
 
-    A subclass defines `kind`, `state` and `from_state`. A scorer has at most one attachment of each kind; fitting it
-    again removes all attachments.
+    A subclass defines `kind`, `state` and `from_state`. A scorer has at most one attachment of each kind; fitting the
+    scorer again removes all attachments.
     """
 
     kind: ClassVar[str]
@@ -71,7 +71,7 @@ class Attachment(ABC):
             ATTACHMENTS[cls.kind] = cls
 
     def bind(self, scorer: Scorer) -> None:
-        """Store a snapshot of the scorer, so that fitting it again does not affect this object."""
+        """Store a snapshot of the scorer, so that fitting the scorer again does not affect this object."""
         own = copy.copy(scorer)
         own._attachments = {}
         self.scorer = own
@@ -140,14 +140,15 @@ class Scorer(ABC):
         self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, batch_size: int | None = None, progress: bool = True,
     ) -> Self:  # fmt: skip
-        """Fit to a trained model and reference data; both are optional for methods that do not need them.
+        """Fit the scorer to a trained model and reference data; either is optional for methods that do not need it.
 
         Args:
             model: A model as for `qipf.collect`. If `data` is `Outputs`, only methods that read weights need a model,
-                in any form that `qipf.weights.read_weights` accepts.
+                which can have any form that `qipf.weights.read_weights` accepts.
             data: Reference data as for `qipf.collect`, or `Outputs`.
             task: The task, as for `qipf.collect`.
-            features: The module whose output is used as features; by default, the input of the last layer.
+            features: The name of the module whose output is used as features; by default, features are the input of the
+                last layer.
             device: The device of the inputs; by default, the model's device.
             batch_size: The number of inputs per batch.
             progress: Show a progress bar.
@@ -177,10 +178,10 @@ class Scorer(ABC):
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """Return the uncertainty of every prediction, (M,), with the array library, dtype and device of the logits.
+        """Return the uncertainty of every prediction, (M,), in the array library, dtype and device of the logits.
 
         Args:
-            outputs: `Outputs`, or bare (N, C) logits if the method reads nothing else.
+            outputs: `Outputs`, or bare logits (M, C) if the method reads nothing else.
         """
         fitted = self._require_fitted()
         if self.reads_summary and isinstance(outputs, Outputs) and outputs.summary is not None:
@@ -203,16 +204,16 @@ class Scorer(ABC):
     ) -> Array:  # fmt: skip
         """Return the uncertainty of every prediction of `model` on `data`.
 
-        The shape is (N,) for classes and numbers, (N, L) for labels, (N, T) for tokens, and (N, H, W) for pixels. The
-        scores of tokens are indexed by the position of the logits, and are NaN for masked tokens.
+        The shape is (N,) for classes and numbers, (N, L) for labels, (N, T) for tokens, and (N, H, W) for pixels. For
+        tokens, entry t is the score of the token that the logits at position t predict, or NaN if that token is masked.
 
         Args:
             model: The model that this scorer was fitted to; different weights trigger a warning.
             data: Inputs as for `qipf.collect`.
-            task: The task; by default, that of the fit, if known.
-            features: The module whose output is used as features; by default, the module used in the fit.
-            views: The number of views per image to average over, including the image itself; by default, the scorer's
-                setting.
+            task: The task; by default, the task that the scorer was fitted to, or an inferred task if that is unknown.
+            features: The name of the module whose output is used as features; by default, the module used in `fit`.
+            views: The number of views per image to average over, including the image itself (see `qipf.tasks.views`);
+                by default, the scorer's setting.
             device: The device of the inputs; by default, the model's device.
             store: The device of the scores, or None for the model's device.
             batch_size: The number of inputs per batch.
@@ -241,11 +242,11 @@ class Scorer(ABC):
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the scorer and its attachments to one file; `qipf.load` restores it with bit-identical scores.
+        """Write the scorer and its attachments to one file; after `qipf.load`, the scores are bit-identical.
 
         Raises:
             RuntimeError: The scorer is not fitted.
-            ValueError: A setting, such as a function, cannot be serialised.
+            ValueError: A setting cannot be serialised, for example because it is a function.
         """
         fitted = self._require_fitted()
         tensors, attached = dict(fitted.tensors), {}
@@ -262,7 +263,7 @@ class Scorer(ABC):
         saving.write(path, header, tensors)
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the settings as keyword arguments of the constructor."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     @property
@@ -271,7 +272,7 @@ class Scorer(ABC):
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
-        """Attach an object, replacing any object of the same kind; `save`, `load` and `wrap` include it.
+        """Attach an object, replacing any object of the same kind; `save`, `qipf.load` and `qipf.wrap` include it.
 
         Raises:
             ValueError: The object belongs to a different scorer or fit.
@@ -303,7 +304,7 @@ class Scorer(ABC):
 
     @property
     def decision(self) -> Decision | None:
-        """The rule that accepts predictions, for example `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
+        """The rule for accepting predictions, for example `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
         return self._attachments.get("decision")  # pyright: ignore[reportReturnType]
 
     @decision.setter
@@ -312,7 +313,7 @@ class Scorer(ABC):
 
     @property
     def prediction_sets(self) -> PredictionSets | None:
-        """The sets of possible classes, for example `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
+        """The conformal prediction sets, for example `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
         return self._attachments.get("prediction_sets")  # pyright: ignore[reportReturnType]
 
     @prediction_sets.setter
@@ -335,7 +336,7 @@ class Scorer(ABC):
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The layers that this scorer reads in addition to the features, for `qipf.collect`."""
+        """The layers that this scorer reads in addition to the features; pass them to `qipf.collect`."""
         return ()
 
     @property
@@ -346,7 +347,7 @@ class Scorer(ABC):
     # --- for subclasses ------------------------------------------------------------------------------------------
 
     def graph_score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """Return the scores from the given tensors without checks, for compiled or exported graphs."""
+        """Compute the scores from the given fitted tensors, without checks, for compiled or exported graphs."""
         with without_autocast(outputs.logits):
             return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
@@ -404,7 +405,7 @@ class Scorer(ABC):
     def _stream(
         self, start: Start, features: str | None, store: Any, progress: bool, held: bool = False
     ) -> Iterator[Scored]:
-        """Yield the scores of every batch; if `held`, the model is restored only at the end."""
+        """Yield the scores of every batch; if `held`, the model is restored only after the last batch."""
         if start.task.whole and not self.by_row:
             raise Problem("scorer", f"{self.name} needs all {start.task.name} at once, but they are scored in blocks")
         read, batches = self._read(start, features), start.runner.batches(start.source)
@@ -482,7 +483,7 @@ class Scorer(ABC):
         return moved[key]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
-        """Return `Outputs` after checking everything that this scorer reads against its fit."""
+        """Return `Outputs` after checking the arrays that this scorer reads, and their widths against the fit."""
         if not isinstance(outputs, Outputs):
             logits = as_array(outputs, "logits")
             check_matrix(logits, "logits")
@@ -499,11 +500,11 @@ class Scorer(ABC):
         width = None if fitted is None else self._width(fitted)
         for name, values in rows.items():
             if values is None and name == "features":
-                hint = "pass the name of a module as features, or use a scorer of logits, such as entropy"
+                hint = "pass features='module name', or use a scorer that reads only the logits, such as entropy"
                 raise Problem(name, f"{self.name} reads features, but there are none", hint=hint)
             if values is None:
                 given = ", ".join(map(repr, outputs.layers)) or "no layers"
-                found = f"{self.name} reads this layer, but the outputs have {given}"
+                found = f"{self.name} reads this layer, but the outputs contain {given}"
                 raise Problem(name, found, hint="use qipf.collect(model, data, layers=scorer.layers)")
             check_rows(as_array(values, name), name)
             if width is not None and values.shape[1] != width:
@@ -522,7 +523,7 @@ class Scorer(ABC):
 
 
 def _same(one: Scorer, other: Scorer) -> bool:
-    """Return True if two scorers have the same kind, settings and fit."""
+    """Return True if two scorers are of the same kind and have the same settings and fit."""
     if one.name != other.name or not one._require_fitted().equals(other._require_fitted()):
         return False
     mine, others = (plain(scorer.settings()) for scorer in (one, other))
@@ -559,7 +560,7 @@ def _moved(values: Array, like: Array) -> Array:
 
 
 def _joined(scores: list[Any]) -> Array:
-    """Concatenate the scores of batches; texts are padded with NaN, and all images must have the same size."""
+    """Concatenate the scores of batches; shorter texts are padded with NaN, and images must have the same size."""
     sizes = {tuple(one.shape[1:]) for one in scores}
     if len(sizes) > 1 and scores[0].ndim == 2:
         import torch

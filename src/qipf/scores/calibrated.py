@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 NORMS = tuple(range(1, 11))
-"""The candidate values of p."""
+"""The candidate values of p in `MaxLogitPNorm`."""
 
 
 @dataclass(eq=False)
 class Contrast(Scorer):
-    r"""The log odds against the predicted class c* at the temperature T of Guo et al. (2017).
+    r"""The log odds against the predicted class c* after temperature scaling (Guo et al., 2017).
 
     .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
                  = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
 
-    The score ranks predictions like the softmax response at temperature T, without ties near certainty. Fit it to
-    labelled held-out outputs.
+    The score ranks predictions like the softmax response at temperature T, but without ties between very confident
+    predictions. Fit the scorer to labelled held-out outputs.
 
     Args:
         temperature: T; by default, the temperature that maximises the likelihood of the labels.
@@ -56,7 +56,7 @@ class Contrast(Scorer):
 
 @dataclass(eq=False)
 class MaxLogitPNorm(Scorer):
-    r"""MaxLogit-pNorm of Cattelan and Silva (2023, "How to fix a broken confidence estimator").
+    r"""MaxLogit-pNorm (Cattelan and Silva, 2023, "How to fix a broken confidence estimator").
 
     .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
 
@@ -64,7 +64,7 @@ class MaxLogitPNorm(Scorer):
     than `Contrast`, the score falls back to `Contrast`, and `fitted.facts["p"]` is 0.
 
     Args:
-        p: The order of the norm, or 0 for the fallback; by default, it is chosen as above.
+        p: The order of the norm, or 0 for `Contrast`; by default, it is chosen as described above.
     """
 
     name: ClassVar[str] = "max-logit-p-norm"
@@ -102,17 +102,18 @@ def _score_of(logits: Array, p: int, temperature: float) -> Array:
 
 @dataclass(eq=False)
 class RelU(Scorer):
-    r"""REL-U of Dadalto et al. (2023, "A data-driven measure of relative uncertainty").
+    r"""REL-U (Dadalto et al., 2023, "A data-driven measure of relative uncertainty").
 
     .. math::  u = p^T D p, \qquad
                D_{ij} \propto \max\left(0,\; \lambda \, E[p_i p_j \mid \text{wrong}]
                - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
 
-    where :math:`p = \mathrm{softmax}(z / T)` and D has unit Frobenius norm. Fit the score to labelled held-out outputs.
-    Without errors or positive entries of D, all pairs of classes have the same weight.
+    where :math:`p = \mathrm{softmax}(z / T)` and D has unit Frobenius norm. Fit the scorer to labelled held-out
+    outputs. If these contain no errors, or if D has no positive entry, all pairs of different classes get the same
+    weight.
 
     Args:
-        weight: :math:`\lambda`, from 0 to 1.
+        weight: :math:`\lambda`, the weight of wrong predictions in D, from 0 to 1.
         temperature: T.
     """
 

@@ -35,12 +35,12 @@ class Confidence(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are those of a classifier
+        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are taken to be those of a classifier
         if numbers or (checked.labels is not None and checked.regression):
             argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
-                argument, f"{self.name} scores classes, but these are outputs of a regression",
-                hint="use residual-scale or, for a binary classifier, labels of 0 and 1 or task='classes'",
+                argument, f"{self.name} scores classes, but these are the outputs of a regression model",
+                hint="use residual-scale; for a binary classifier, pass labels of 0 and 1 or task='classes'",
             )  # fmt: skip
         return checked
 
@@ -51,7 +51,7 @@ class Confidence(Scorer):
 class SoftmaxResponse(Confidence):
     r"""One minus the largest softmax probability, :math:`u = 1 - \max_j p_j`.
 
-    Confident predictions do not tie at zero.
+    It is computed without cancellation, so that confident predictions are not tied at zero.
     """
 
     name: ClassVar[str] = "softmax-response"
@@ -72,7 +72,7 @@ class Entropy(Confidence):
     name: ClassVar[str] = "entropy"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the entropy in the summary."""
+        """Return the entropy stored in the summary."""
         return summary.entropy
 
     def _of(self, logits: Array) -> Array:
@@ -101,7 +101,7 @@ class OneMinusMargin(Confidence):
 
 
 class MaxLogit(Confidence):
-    r"""The largest logit, negated: :math:`u = -\max_j z_j`. For a single logit z, it is -|z|/2."""
+    r"""The largest logit, negated: :math:`u = -\max_j z_j`. For a single logit z, the score is -|z|/2."""
 
     name: ClassVar[str] = "max-logit"
 
@@ -156,11 +156,11 @@ class LogitMargin(Confidence):
 
 @dataclass(eq=False)
 class Doctor(Confidence):
-    r"""DOCTOR of Granese et al. (2021), in the version for all probabilities.
+    r"""DOCTOR (Granese et al., 2021), in the variant that uses all probabilities.
 
     .. math::  u = \frac{1 - g}{g}, \qquad g = \sum_j p_j^2, \qquad p = \mathrm{softmax}(z / T)
 
-    The other version, :math:`(1 - p_{c^*}) / p_{c^*}`, ranks like `SoftmaxResponse`.
+    The other variant, :math:`(1 - p_{c^*}) / p_{c^*}`, ranks predictions like the softmax response at temperature T.
     """
 
     name: ClassVar[str] = "doctor"
@@ -186,7 +186,7 @@ class GEN(Confidence):
     .. math::  u = \sum_{j=1}^M p_{(j)}^\gamma (1 - p_{(j)})^\gamma
 
     Args:
-        gamma: The exponent, above 0; small values give more weight to improbable classes.
+        gamma: The exponent, greater than 0; smaller values give more weight to improbable classes.
         largest: M, the maximum number of classes in the sum.
     """
 

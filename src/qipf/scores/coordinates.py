@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
-FLOOR = -80.0  # exponentials of smaller numbers are negligible next to 1, but many times slower on a CPU
+FLOOR = -80.0  # exponentials of smaller values are negligible next to 1, but much slower to compute on a CPU
 Task = Literal["classification", "binary", "regression"]
 _NOTHING = nullcontext()
 
@@ -41,7 +41,7 @@ def check_matrix(values: Array, name: str) -> None:
 
 
 def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem if rows contain NaN or infinity; the message names them by `numbers` or, by default, by index."""
+    """Raise Problem if rows contain NaN or infinity; the message gives their indices, or their `numbers` if passed."""
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return
@@ -56,17 +56,20 @@ def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -
     if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
         hint = "clip the logits first, for example with numpy.clip(logits, -20, None)"
         raise Problem(name, f"minus infinity {where}, like the logarithm of a zero probability", hint=hint)
-    raise Problem(name, f"NaN or infinite values {where}", hint="remove or repair them first")
+    raise Problem(name, f"NaN or infinite values {where}", hint="remove or replace these values first")
 
 
 def _shown(bad: np.ndarray, numbers: Sequence[int] | None) -> str:
     rows = np.flatnonzero(bad)
     named = [str(row if numbers is None else numbers[row]) for row in rows[:5]]
-    return f"{len(rows)} of {len(bad)} rows: row {', '.join(named)}{', ...' if len(rows) > 5 else ''} (counted from 0)"
+    word = "row" if len(rows) == 1 else "rows"
+    return (
+        f"{len(rows)} of {len(bad)} rows: {word} {', '.join(named)}{', ...' if len(rows) > 5 else ''} (counted from 0)"
+    )
 
 
 def wide(values: Array) -> Array:
-    """Cast half precision to float32."""
+    """Cast values in half precision to float32."""
     if getattr(values.dtype, "itemsize", 0) >= 4:
         return values
     xp = namespace(values)
@@ -74,7 +77,7 @@ def wide(values: Array) -> Array:
 
 
 def double(values: Array) -> Array:
-    """Cast to float64 if available."""
+    """Cast values to float64 if the library and the device support it."""
     xp = namespace(values)
     if compat.is_jax_array(values):
         import jax
@@ -87,7 +90,7 @@ def double(values: Array) -> Array:
 
 
 def without_autocast(values: Array) -> AbstractContextManager[Any]:
-    """Disable torch autocast on the device of `values`."""
+    """Return a context in which torch autocast is disabled on the device of `values`."""
     if not compat.is_torch_array(values):
         return _NOTHING
     import torch
@@ -115,14 +118,14 @@ def in_range(values: Array, dtype: Any) -> Array:
 
 
 def check_scores(scores: Array, name: str) -> None:
-    """Raise Problem if scores are not finite."""
+    """Raise Problem if a score is not finite."""
     if is_traced(scores) or scores.shape[0] == 0:
         return
     xp = namespace(scores)
     if bool(xp.all(xp.isfinite(scores))):
         return
     found = f"no finite score for {_shown(~np.isfinite(to_numpy(scores)), None)}"
-    hint = "the logits or features are too large for this method; scale or remove these rows"
+    hint = "the logits or features are too large for this method; scale them down, or remove these rows"
     raise Problem(name, found, hint=hint)
 
 
@@ -139,11 +142,11 @@ def class_logits(logits: Array) -> Array:
 def others(logits: Array) -> tuple[Array, Array]:
     r"""Return the differences from the largest logit, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
 
-    :math:`e_j` is 0 for the class with the largest logit, so that :math:`1 - \max_j p_j = s / (1 + s)` with
-    :math:`s = \sum_j e_j` has no cancellation.
+    :math:`e_j` is set to 0 for the class with the largest logit. With :math:`s = \sum_j e_j`, the probability
+    :math:`1 - \max_j p_j = s / (1 + s)` is then computed without cancellation.
     """
     xp = namespace(logits)
-    # Exponentials that underflow carry no information and are many times slower on the CPU.
+    # Exponentials that underflow carry no information and are much slower to compute on a CPU.
     floor = -80.0 if xp.finfo(logits.dtype).bits < 64 else -700.0
     behind = xp.clip(logits - xp.max(logits, axis=1, keepdims=True), floor, None)
     columns = xp.arange(logits.shape[1], device=compat.device(logits))
@@ -178,7 +181,7 @@ def contrast(chances: Array, classes: Array) -> Array:
     # 1 - p is the sum of the other probabilities, so that confident predictions do not tie
     xp = namespace(chances)
     chances = at_least(chances, float(xp.finfo(chances.dtype).smallest_normal))
-    if compat.is_torch_array(chances):  # the same with half as many operations
+    if compat.is_torch_array(chances):  # the same result with half the number of operations
         chosen = classes.unsqueeze(1)
         against, own = chances.scatter(1, chosen, 0.0).sum(1, keepdim=True), chances.gather(1, chosen)
         return (against / own).log().squeeze(1)
@@ -212,10 +215,10 @@ def softplus(values: Array) -> Array:
 
 
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
-    r"""Return the coordinate of each prediction in the field, (N,).
+    r"""Return the coordinate of each prediction in the field of `WeightQIPF`, (N,).
 
     Args:
-        logits: The logits, (N, C), or (N, 1) for a binary classifier or a regression.
+        logits: The logits, (N, C), or (N, 1) for a binary classifier or a regression model.
         kind: "max_logit" for :math:`\max_j z_j`, as in the paper; "log_odds" for the log odds of the predicted class,
             :math:`\log p - \log(1 - p)`; or a function of the logits.
         task: The task. For "regression", the coordinate is the output itself, unless `kind` is a function.
@@ -241,14 +244,14 @@ def task_of(outputs: Outputs) -> Task:
     if outputs.logits.shape[1] > 1:
         if outputs.regression:
             raise ValueError(
-                f"weight-qipf: expected one number per input, got outputs with {outputs.logits.shape[1]} targets; "
+                f"weight-qipf: expected a regression model with one output, got {outputs.logits.shape[1]} outputs; "
                 "use qipf.ResidualScale('qipf')"
             )
         return "classification"
     if outputs.labels is None:
         warnings.warn(
-            "outputs: one output without labels is treated as a regression; pass labels of 0 and 1 for a binary "
-            "classifier, or targets for a regression",
+            "outputs: without labels, a model with one output is treated as a regression model; pass labels of 0 and 1 "
+            "for a binary classifier, or targets for regression",
             stacklevel=4,
         )
     return "binary" if outputs.binary else "regression"

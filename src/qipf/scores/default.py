@@ -1,4 +1,4 @@
-"""Fit the recommended scorer for any task, usually a probe on clean and perturbed training inputs."""
+"""Fit the recommended scorer for any task, usually a probe trained on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 MEMORY = 2 * 2**30
-"""The maximum size of the stored features in bytes; further inputs are omitted."""
+"""The default limit on the size of the stored features, in bytes."""
 
 COPIES = ("perturb", "perturb_only", "memory")
 TWIN = ("split", "depth", "checkpoint")
 
 
 class Effort(NamedTuple):
-    """The effort of a fit: the numbers of perturbed copies per input and of training epochs of the head."""
+    """The effort of a fit: the number of perturbed copies per input, and the number of training epochs of the head."""
 
     draws: int
     epochs: int
@@ -63,11 +63,11 @@ def default(
     batch_size: int | None = None,
     progress: bool = True,
 ) -> Any:
-    """Fit and return the recommended scorer of a trained model: `uq = qipf.default(model, train)`.
+    """Fit and return the recommended scorer for a trained model, for example `uq = qipf.default(model, train)`.
 
-    For classes, labels, tokens and pixels, the scorer is a `Probe`, a small head that is trained on features of clean
-    and perturbed inputs. For numbers, the scorer is a `ResidualScale`. For classes, pass the training inputs of the
-    model; for other tasks, pass inputs that are new to the model.
+    The scorer depends on the task. For classes, labels, tokens and pixels, it is a `Probe`, a small head trained on
+    features of clean and perturbed inputs. For numbers (regression), it is a `ResidualScale`. For classes, pass the
+    inputs that the model was trained on; for other tasks, pass inputs that it was not trained on.
 
     To score inputs, call `uq.score(model, inputs)`, or collect the outputs first:
     `uq(qipf.collect(model, inputs, layers=uq.layers))`.
@@ -77,16 +77,17 @@ def default(
         data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features.
         task: The task, as for `qipf.collect`; by default, it is inferred.
         effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`;
-            if this is impossible, it warns and fits a probe with eight perturbed copies of each input.
-        perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or several
+            if this is impossible, a warning is issued, and a probe is fitted with eight perturbed copies of each input.
+        perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or more
             functions `f(inputs, generator)` to add to the built-in perturbations.
-        perturb_only: One or several functions that replace the built-in perturbations.
-        features: The features of the head, named as in `qipf.runners.features`, for example `layer4@2x2`. By default,
-            they are chosen automatically for classes, and are the input of the last layer for other tasks.
-        split: The module after which a twin copies the network; by default, it is chosen by `depth`.
+        perturb_only: One or more functions that replace the built-in perturbations.
+        features: The features that the head reads, in the notation of `qipf.runners.features`, for example
+            `layer4@2x2`. By default, they are chosen automatically for classes, and are the input of the last layer for
+            other tasks.
+        split: The module after which a twin copies the network; by default, it is chosen according to `depth`.
         depth: The approximate fraction of the network's multiplications that a twin repeats.
         checkpoint: A file from which an interrupted fit of a twin resumes.
-        size: The maximum number of inputs, which are drawn at random; loaders are truncated.
+        size: The maximum number of inputs: a random sample of arrays or a dataset, or the first inputs of a loader.
         memory: The maximum size of the stored features in bytes; further inputs are omitted.
         seed: The random seed.
         device: The device of the inputs; by default, the model's device.
@@ -112,7 +113,7 @@ def default(
 
     def refuse(names: Sequence[str], why: str) -> None:
         if found := ", ".join(name for name in names if name in given):
-            raise Problem(found, why, hint="omit arguments without effect")
+            raise Problem(found, why, hint="omit arguments that have no effect")
 
     if {"perturb", "perturb_only"} <= given:
         refuse(("perturb", "perturb_only"), "perturb_only replaces all other perturbations")
@@ -120,13 +121,14 @@ def default(
         refuse(("split", "depth"), "split already determines where the copy begins")
     if isinstance(data, Outputs):
         refuse(
-            (*COPIES, *TWIN, "task", "size", "device", "batch_size"), "only for inputs, but data is an Outputs object"
+            (*COPIES, *TWIN, "task", "size", "device", "batch_size"),
+            "can be used only with inputs, but data is an Outputs object",
         )
         kind = make_task(data.task or "classes")
         if kind.name != "classes" or effort == "thorough":
             refuse(("effort",), f"{effort!r} is not available for outputs of {kind.name}")
         if kind.probe is None:
-            refuse(("features",), "has no effect on outputs, which contain their features")
+            refuse(("features",), "has no effect on Outputs, which already contain features")
             return ResidualScale(seed=seed).fit(model, data)
         return _of_outputs(kind, model, data, effort, features, seed, progress)
     if model is None:
@@ -135,11 +137,11 @@ def default(
         )
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
     if effort != "thorough":
-        refuse(TWIN, 'only for a twin, which effort="thorough" fits')
+        refuse(TWIN, 'has an effect only with effort="thorough", which fits a twin')
     if start.task.name != "classes":
         refuse(("effort",), f"has no effect on {start.task.name}")
     if start.task.probe is None:
-        refuse(COPIES, f"no effect on {start.task.name}, whose inputs are not perturbed")
+        refuse(COPIES, f"has no effect on {start.task.name}, because inputs are not perturbed for this task")
         start = start if size is None else start._replace(source=start.source.sample(size, seed))
         scale = ResidualScale(seed=seed).fit(model, collect_from(start, features, progress=progress))
         scale._note({**start.facts, **({} if features is None else {"features": features})})
@@ -150,14 +152,14 @@ def default(
         return fit.probe()
     twin = Twin(split=split, depth=depth, seed=seed)
     if why := fit.twin(twin, checkpoint):
-        warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
+        warnings.warn(f"no twin was fitted: {why}; a probe is fitted instead", stacklevel=2)
         return fit.probe()
     return twin
 
 
 @dataclass
 class _Fit:
-    """A call of `default` for inputs."""
+    """A call to `default` with inputs instead of `Outputs`."""
 
     model: Any
     start: Start
@@ -169,7 +171,7 @@ class _Fit:
     read: dict[str, Any]
 
     def twin(self, twin: Twin, checkpoint: Any) -> str:
-        """Fit a twin together with a probe; return the reason if this is impossible, or an empty string."""
+        """Fit a twin together with a probe; return the reason if this is impossible, otherwise an empty string."""
         torch = require("torch", extra="torch")
         from qipf.training.copies import gathered_inputs
 
@@ -182,7 +184,7 @@ class _Fit:
             with self.start.reading({"head": self.start.runner.parse(self.features)}, show=False):
                 pass  # raises before the twin is trained
         try:
-            with torch.inference_mode(False):  # its tensors cannot be trained
+            with torch.inference_mode(False):  # inference tensors cannot be trained
                 twin.prepared(self.start, self.read["own"], self.read["perturb"])
                 if not self.start.source.indexed:  # it may be readable only once
                     size, memory = self.read["size"], self.read["memory"]
@@ -208,9 +210,13 @@ class _Fit:
         if best and self.read["perturb"] and not change.ways(start.first.first(2).inputs, 1):
             of_head = {"features": self.features, "size": self.read["size"]}
             if found := ", ".join(name for name, value in of_head.items() if value is not None):
-                raise Problem(found, "a head needs inputs that can be perturbed", hint="pass perturb=f or False")
+                raise Problem(
+                    found,
+                    "a head needs inputs that can be perturbed",
+                    hint="pass a function as perturb=, or perturb=False",
+                )
             warnings.warn(
-                "data: there is no built-in perturbation for these inputs, so the score is that of the softmax; pass a "
+                "data: there is no built-in perturbation for these inputs, so the score uses only the softmax; pass a "
                 "function as perturb=",
                 stacklevel=3,
             )
@@ -239,15 +245,15 @@ class _Fit:
             return runner.best_reading(self.start.first) if self.features is None else runner.parse(self.features)
         read = what_to_read(self.start, self.features)
         if "features" not in read:
-            raise Problem("features", "no layer was found that computes the logits", hint="pass the name of a module")
+            raise Problem("features", "no layer that computes the logits was found", hint="pass the name of a module")
         return read["features"]
 
 
 def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
-    """Return one or several functions as a tuple, or raise Problem."""
+    """Return one or more functions as a tuple; raise Problem if a value is not a function."""
     found = (given,) if callable(given) else tuple(given) if isinstance(given, Sequence) else (given,)
     if not all(map(callable, found)):
-        raise Problem(name, f"{given!r}", expected="one or several functions of inputs and a generator")
+        raise Problem(name, f"{given!r}", expected="one or more functions of inputs and a generator")
     return found
 
 

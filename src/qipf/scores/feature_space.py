@@ -1,4 +1,4 @@
-"""Scores of features relative to decision boundaries or to the principal space of reference features."""
+"""Scores based on the position of features relative to decision boundaries or to a principal subspace."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class GeometricMargin(Scorer):
-    r"""The negative distance of the features from the nearest decision boundary (Crammer and Singer, 2001).
+    r"""The negated distance between the features and the nearest decision boundary (Crammer and Singer, 2001).
 
     .. math::  u = -\min_{j \ne c^*} \frac{z_{c^*} - z_j}{\| w_{c^*} - w_j \|}
 
-    The rows w of the head's weight matrix are estimated from the reference outputs.
+    The rows :math:`w_j` of the last layer's weight matrix are estimated from the reference outputs.
     """
 
     name: ClassVar[str] = "geometric-margin"
@@ -33,11 +33,11 @@ class GeometricMargin(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         _, _, head, facts = reference_head(self, outputs)
-        # one row at a time: the differences of all pairs of 1,000 classes would need gigabytes
+        # one row at a time: the differences between all pairs of 1,000 classes would need gigabytes
         distances = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
         if not distances.max() > 0:
             raise ValueError("geometric-margin: the logits do not depend on the features; use the input of the head")
-        distances = np.maximum(distances, 1e-12 * distances.max())  # classes with the same weights
+        distances = np.maximum(distances, 1e-12 * distances.max())  # classes may have the same weights
         return Fitted(stored({"distances": distances}, outputs), {**facts, "head_error": head.error})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -56,18 +56,19 @@ class GeometricMargin(Scorer):
 class ViM(Scorer):
     r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
 
-    Let o be the smallest features with zero logits, and R an orthonormal basis of the space orthogonal to the first D
-    principal directions of the reference features. Then
+    Let f be the features, o the minimum-norm feature vector with zero logits, and R an orthonormal basis of the space
+    orthogonal to the first D principal directions of f - o over the reference inputs. Then
 
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
-    The last layer, from features to logits, is estimated from the reference outputs; `fitted.facts["head_error"]` is
-    the relative error of the estimate. If the largest logits are negative on average, :math:`\alpha` is 0.
+    The last layer, which maps features to logits, is estimated from the reference outputs;
+    `fitted.facts["head_error"]` is the relative error of the estimate. If the largest logits are negative on average,
+    :math:`\alpha` is 0.
 
     Args:
-        dimension: D; by default, the paper's choice: 1,000 for at least 2,048 features, 512 for at least 1,024, and
-            half the number of features otherwise.
+        dimension: D; by default, the choice of Wang et al.: 1,000 for at least 2,048 features, 512 for at least 1,024,
+            and half the number of features otherwise.
     """
 
     name: ClassVar[str] = "vim"
@@ -84,8 +85,8 @@ class ViM(Scorer):
         norms = residual_length(features, tensors)
         if not norms.sum() > 0:
             raise ValueError(
-                f"vim: the reference features have no component outside {dimension} principal dimensions; "
-                "pass a smaller dimension, or provide more references"
+                f"vim: the reference features have no component outside the first {dimension} principal "
+                "directions; pass a smaller dimension, or provide more reference inputs"
             )
         alpha = max(0.0, float(logits.max(axis=1).sum() / norms.sum()))
         return Fitted(
@@ -107,16 +108,16 @@ class ViM(Scorer):
 
 @dataclass(eq=False)
 class SIRC(Scorer):
-    r"""Softmax information retaining combination (Xia and Bouganis, 2022), as a logarithm.
+    r"""Softmax information retaining combination (Xia and Bouganis, 2022), on a logarithmic scale.
 
     .. math::  u = \log(1 - p_{c^*}) + \log\left( 1 + e^{-(S - a) / \sigma} \right), \qquad a = \mu - 3 \sigma
 
-    S has the mean :math:`\mu` and the standard deviation :math:`\sigma` over the reference inputs. The paper's score is
-    the exponential of u.
+    Here, :math:`\mu` and :math:`\sigma` are the mean and standard deviation of S over the reference inputs. The score
+    of Xia and Bouganis is the exponential of u.
 
     Args:
-        secondary: S: "residual" for the negated length of the features outside the principal space, as in `ViM`, or
-            "norm" for the L1 norm of the features.
+        secondary: S: "residual" for the negated length of the component of the features outside the principal space, as
+            in `ViM`, or "norm" for the L1 norm of the features.
     """
 
     name: ClassVar[str] = "sirc"
@@ -135,8 +136,8 @@ class SIRC(Scorer):
         mean, deviation = float(values.mean()), float(values.std())
         if not deviation > 1e-12 * abs(mean):
             raise ValueError(
-                f"sirc: the {self.secondary} of the features is the same for all {len(values)} references; "
-                f'use secondary="{"norm" if self.secondary == "residual" else "residual"}" or more references'
+                f"sirc: the {self.secondary} of the features is the same for all {len(values)} reference inputs; "
+                f'use secondary="{"norm" if self.secondary == "residual" else "residual"}", or provide more inputs'
             )
         return Fitted(stored(tensors, outputs), {**facts, "mean": mean, "std": deviation})
 
@@ -156,7 +157,7 @@ class SIRC(Scorer):
 
 
 def paper_dimension(width: int) -> int:
-    """Return the dimension of the principal space in the paper for this number of features."""
+    """Return the dimension of the principal space that Wang et al. use for `width` features."""
     return 1000 if width >= 2048 else 512 if width >= 1024 else width // 2
 
 
@@ -168,7 +169,7 @@ def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> 
 
 
 def residual_length(features: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the distance of every row of features from the principal space, (N,)."""
+    """Return the distance between every row of features and the principal space, (N,)."""
     features = bounded(wide(features))
     xp = namespace(features)
     origin, residual = (xp.astype(tensors[key], features.dtype, copy=False) for key in ("origin", "residual"))

@@ -1,4 +1,4 @@
-"""Draw the field of a fitted `WeightQIPF` with its weights, potentials and modes, and with predictions."""
+"""Draw the field of a fitted `WeightQIPF` with its weights, potentials, modes and, optionally, predictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEW = 50  # if there are fewer predictions than this, they are drawn one by one
 
 @dataclass(frozen=True)
 class FieldView:
-    """The data of a figure, in standardised units.
+    """The data shown in a figure, in standardised units.
 
     Attributes:
         y: The positions, (P,).
@@ -52,7 +52,7 @@ class FieldView:
 
 
 def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, reach: float = REACH) -> FieldView:
-    """Evaluate the field of a fitted scorer over at least `reach` standard deviations and almost all `outputs`."""
+    """Evaluate the field of a fitted scorer on a range that covers `reach` standard deviations and most `outputs`."""
     field, fitted = scorer.field, scorer._require_fitted()
     facts = dict(fitted.facts)
     predictions = correct = None
@@ -85,9 +85,10 @@ def _weights(field: Field | BinnedField) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(view: FieldView) -> Figure:
-    """Return a figure in the colours of the current matplotlib style.
+    """Draw the figure in the colours of the current matplotlib style, and return it.
 
-    The panels show the weights with the field and the predictions; the potentials, if available; and the modes.
+    From top to bottom, the panels show the field, weights and predictions; the potentials, if available; and the
+    modes.
     """
     matplotlib = require("matplotlib", extra="bench")
     panels = 2 if view.potentials is None else 3
@@ -103,9 +104,7 @@ def draw(view: FieldView) -> Figure:
     for number, order in enumerate(view.orders):
         below.plot(view.y, view.modes[:, number], color=f"C{number}", lw=1, label=f"order {order}")
     mean = view.modes.mean(axis=1)
-    below.plot(
-        view.y, mean, color=matplotlib.rcParams["text.color"], lw=2.2, label="mean of the modes: the uncertainty"
-    )
+    below.plot(view.y, mean, color=matplotlib.rcParams["text.color"], lw=2.2, label="mean of the modes (uncertainty)")
     below.set_xlabel("y, in standard deviations of the weights and of the reference predictions")
     below.set_ylabel("mode $H_0^k$")
     below.set_xlim(view.y[0], view.y[-1])

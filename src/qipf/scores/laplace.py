@@ -23,28 +23,30 @@ _PRECISIONS = (1e-6, 1e8)  # bounds of the search for a prior precision
 
 @dataclass(eq=False)
 class LastLayerLaplace(Scorer):
-    r"""Last-layer Laplace approximation with the probit predictive (Daxberger et al., 2021, "Laplace redux").
+    r"""Last-layer Laplace approximation with probit predictions (Daxberger et al., 2021, "Laplace redux").
 
-    With :math:`\phi = (f, 1)` and :math:`p = \mathrm{softmax}(z)`, the posterior precision of the last layer in
-    Kronecker form, for n training inputs and a Gaussian prior of precision :math:`\delta`, is
+    Let :math:`\phi = (f, 1)` for the features f, and :math:`p = \mathrm{softmax}(z)` for the logits z. For n training
+    inputs and a Gaussian prior of precision :math:`\delta`, the Kronecker-factored posterior precision of the last
+    layer is
 
     .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
 
     Logits are centred, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`. A centred logit :math:`\tilde z_c`
     has the variance :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation
-    divides it by :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the predicted class c*:
+    divides the logit by :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the predicted
+    class c*:
 
     .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
 
-    Fit it to outputs of training inputs; labels are not used.
+    Fit this scorer to the model's outputs for training inputs; labels are not used.
 
     Args:
         structure: "kronecker" for the form above; "full" for the exact
-            :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, with at most 4,096
-            parameters.
+            :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, which supports at
+            most 4,096 parameters.
         prior_precision: :math:`\delta`; by default, the value that maximises the marginal likelihood.
-        train_size: n, if the outputs are a sample of the training data; by default, the number of outputs.
+        train_size: n, if the outputs cover only a sample of the training data; by default, the number of outputs.
     """
 
     name: ClassVar[str] = "last-layer-laplace"
@@ -105,7 +107,8 @@ class LastLayerLaplace(Scorer):
     def _precision(self, curvature: np.ndarray, squared_head: float) -> float:
         r"""Return the prior precision, by default the value that maximises the log marginal likelihood.
 
-        Up to a constant, the log marginal likelihood is
+        For k weights W and the eigenvalues :math:`\lambda_i` of the curvature, the log marginal likelihood is, up to a
+        constant,
 
         .. math::  \tfrac12 \left( k \log\delta - \delta |W|^2 - \sum_i \log(\lambda_i + \delta) \right)
         """

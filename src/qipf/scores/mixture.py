@@ -1,4 +1,4 @@
-"""A posterior over classes that mixes the network's softmax with other heads, averaged over views of the input."""
+"""A posterior that mixes the softmax of a network with that of additional heads, averaged over views of the input."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from qipf.tasks.outputs import Outputs
 from qipf.tasks.views import View
 
 LEAST = math.exp(-80)
-"""The smallest probability of a class, so that the score stays finite in single precision."""
+"""The smallest probability of a class, which keeps the score finite in single precision."""
 
 ROUNDS = 500
-"""The number of iterations of expectation maximisation."""
+"""The number of iterations of expectation maximisation in `best_shares`."""
 
 SEEN_COPIES = 2
-"""The number of perturbed copies of each held-out input that are used to choose a share."""
+"""The number of perturbed copies of each held-out input that are used to choose the mixture weights."""
 
 MANY = 2000
-"""The minimum number of inputs for holding out a single fold, and the approximate maximum size of this fold."""
+"""The minimum number of inputs for which one held-out fold replaces cross-validation; also the approximate maximum
+size of that fold."""
 
 
 class Mixture(Scorer):
-    r"""Log odds against the predicted class under a mixture of the network's softmax and other heads.
+    r"""Log odds against the predicted class under a mixture of the softmax of the network and that of additional heads.
 
     The posterior over classes and the score of the predicted class :math:`c^*` are
 
     .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*},
 
     where :math:`h_k` is the softmax of a head with weight :math:`w_k`, :math:`p` the softmax of the network at the
-    given `temperature`, and :math:`s` the `share`. With `views` above 1, :math:`q` is averaged over the input and its
-    views.
+    given `temperature`, and :math:`s` the `share`. With `views` above 1, :math:`q` is averaged over the input and
+    `views` - 1 mirrored or shifted copies of it.
     """
 
     share: float
@@ -67,7 +68,7 @@ class Mixture(Scorer):
         return self.class_probabilities(checked, self._placed(fitted, checked.logits))
 
     def class_probabilities(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """Return the posterior from the given tensors without checks, for compiled or exported graphs."""
+        """Compute the posterior from the given fitted tensors, without checks, for compiled or exported graphs."""
         names = self._view_names()
         chance = self._mixed(outputs.logits, self._rows(outputs), tensors)
         for name in names:
@@ -92,7 +93,7 @@ class Mixture(Scorer):
     def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
         """Return the score of the predicted class, (N,), from the posterior (N, C), without checks.
 
-        If `asked`, as for tokens, score class 1, which means that the prediction is correct.
+        If `asked`, as for tokens, return the score of class 1 instead, which means that the prediction is correct.
         """
         xp = namespace(chance)
         predicted = xp.argmax(class_logits(logits), axis=1)
@@ -100,11 +101,11 @@ class Mixture(Scorer):
 
     @abstractmethod
     def _heads(self, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Sequence[tuple[float, Array]]:
-        """Return the weight of each head and its logits, (N, C)."""
+        """Return the weight and the logits (N, C) of each head."""
 
     @abstractmethod
     def _own_layers(self) -> tuple[Any, ...]:
-        """Return the layers that the heads read, if they do not read the features."""
+        """Return the layers that the heads read; empty if they read the features or are not used."""
 
     def _rows(self, outputs: Outputs) -> Sequence[Array]:
         """Return the inputs of the heads."""
@@ -112,7 +113,7 @@ class Mixture(Scorer):
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The layers to read for the inputs and their views."""
+        """The layers that this scorer reads, for the inputs and for their views."""
         own = self._own_layers()
         return (*own, *(View(name, layer) for name in self._view_names() for layer in (None, *own)))
 
@@ -123,7 +124,7 @@ class Mixture(Scorer):
         if self.views > 1 + len(known):
             why = "the model is less accurate on other mirrored or shifted images"
             if not known:
-                why = "the model is less accurate on mirrored or shifted images, or these were not tried"
+                why = "the model is less accurate on mirrored or shifted images, or was not tested on them"
             raise Problem("views", f"{self.views}", expected=f"at most {1 + len(known)}", hint=why)
         return tuple(known[: self.views - 1])
 
@@ -134,12 +135,12 @@ class Mixture(Scorer):
 def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:
     r"""Return the mixture weights that maximise the likelihood of held-out labels, rounded to two decimals.
 
-    The weights maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0`, with equal importance of clean and
-    perturbed rows.
+    The weights maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0`, where the bar is a mean in which clean
+    and perturbed rows have the same total weight.
 
     Args:
-        chances: The probability :math:`c_k` that each part assigns to the label of each row, (K, N), starting with the
-            network.
+        chances: The probability :math:`c_k` that each component assigns to the label of each row, (K, N). The first
+            component is the network.
         perturbed: True for perturbed copies, (N,).
         doubt: :math:`d`, the assumed fraction of inputs on which only the network is right.
     """
@@ -158,7 +159,7 @@ def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> li
 
 
 def folds(labels: np.ndarray, seed: int, count: int) -> np.ndarray:
-    """Assign each input to one of `count` random folds, stratified by class, (N,)."""
+    """Assign inputs to `count` random folds, stratified by class; return the index of each input's fold, (N,)."""
     order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
     parts = np.empty(len(labels), np.int64)
     parts[order] = np.arange(len(labels)) % count
@@ -166,5 +167,5 @@ def folds(labels: np.ndarray, seed: int, count: int) -> np.ndarray:
 
 
 def parts_of(count: int) -> int:
-    """Return the number of folds: 10, or more to limit each fold to about `MANY` inputs."""
+    """Return the number of folds for `count` inputs: 10, or more to limit each fold to about `MANY` inputs."""
     return max(10, count // MANY)

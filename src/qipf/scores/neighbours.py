@@ -22,7 +22,7 @@ SCRATCH = 64 * 2**20  # bytes for one block of distances
 
 @dataclass(eq=False)
 class KNN(Scorer):
-    r"""Distance to the k-th nearest reference input, in features scaled to unit length (Sun et al., 2022).
+    r"""Distance to the k-th nearest reference input, measured between features of unit length (Sun et al., 2022).
 
     .. math::  u = \left\| \frac{f}{|f|} - \frac{f_{(k)}}{|f_{(k)}|} \right\|
 
@@ -60,11 +60,12 @@ class DeltaKNN(Scorer):
     .. math::  u = \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{correct}) + \epsilon \right)
                  - \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{wrong}) + \epsilon \right), \qquad \epsilon = 10^{-6},
 
-    where :math:`d_i` is the distance to the features of the i-th nearest held-out prediction of that kind; all features
-    are scaled to unit length. Fit the score to labelled held-out outputs.
+    where :math:`d_i(\text{correct})` is the distance to the features of the i-th nearest correct held-out prediction,
+    and likewise for wrong predictions. All features are scaled to unit length. Fit the scorer to labelled held-out
+    outputs.
 
     Args:
-        k: The maximum number of neighbours of each kind.
+        k: The maximum number of correct and of wrong neighbours.
     """
 
     name: ClassVar[str] = "delta-knn"
@@ -82,7 +83,7 @@ class DeltaKNN(Scorer):
         wrong = np.argmax(logits, axis=1) != labels
         if wrong.all() or not wrong.any():
             raise ValueError(
-                f"delta-knn: expected both correct and wrong held-out predictions, got {int(wrong.sum())} wrong among "
+                f"delta-knn: expected both correct and wrong held-out predictions, got {int(wrong.sum())} wrong out of "
                 f"{len(wrong)}; collect more held-out outputs"
             )
         tensors = {"correct": unit(features[~wrong]), "wrong": unit(features[wrong])}
@@ -102,7 +103,7 @@ class DeltaKNN(Scorer):
 
 @dataclass(eq=False)
 class Mahalanobis(Scorer):
-    r"""Squared distance to the nearest class mean with the covariance shared by all classes (Lee et al., 2018).
+    r"""Squared Mahalanobis distance to the nearest class mean, with one covariance for all classes (Lee et al., 2018).
 
     .. math::  u = \min_c (f - \mu_c)^T \Sigma^{+} (f - \mu_c), \qquad
                \Sigma = \frac1n \sum_i (f_i - \mu_{y_i})(f_i - \mu_{y_i})^T
@@ -118,7 +119,7 @@ class Mahalanobis(Scorer):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs, squared=True)
         if outputs is None or outputs.labels is None:
-            raise ValueError("mahalanobis: expected labels, to compute class means, got none; collect labelled data")
+            raise ValueError("mahalanobis: expected labels for computing class means, got none; collect labelled data")
         labels = to_numpy(outputs.labels)
         classes = np.unique(labels)
         means = np.stack([features[labels == label].mean(axis=0) for label in classes])
@@ -144,10 +145,10 @@ class Mahalanobis(Scorer):
 
 
 def by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]) -> Array:
-    """Reduce the dot products (N, n) of queries and references, a few rows at a time."""
+    """Apply `reduce` to the dot products (N, n) of queries and references, a few rows at a time."""
     xp = namespace(queries)
     reference = xp.astype(reference, queries.dtype, copy=False)
-    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size, so it cannot be tiled
+    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no fixed size, so it cannot be split
         return reduce(queries @ reference.T)
     rows, count = max(1, SCRATCH // (8 * reference.shape[0])), queries.shape[0]
     blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]

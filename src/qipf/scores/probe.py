@@ -22,14 +22,14 @@ from qipf.tasks.tokens import Tokens
 WIDE = 1024
 """The number of features above which heads are trained with input dropout."""
 MOST_NUMBERS = 1_970_000
-"""The maximum number of weights of a head: below 8 MB in single precision."""
+"""The maximum number of weights of a head, which take just under 8 MB in single precision."""
 LARGEST_BATCH = 2000
 ROWS_AT_ONCE = 8192
 """The number of rows converted to double precision at a time."""
 FOLDS = 4
-"""The number of cross-validation folds used to choose a share."""
+"""The number of cross-validation folds used to choose the share."""
 DOUBT = 200
-"""The assumed number of inputs on which a head is wrong; it penalises the weight of the head."""
+"""The assumed number of inputs on which only the network is right, which penalises the weight of the head."""
 
 
 class ProbeHead(NamedTuple):
@@ -63,7 +63,7 @@ class Probe(Mixture):
         share: The weight of the network's own softmax in the posterior; at 1, the head is not used.
         temperature: The temperature of the network's logits.
         seed: The random seed of the training.
-        views: The number of views per image to average over.
+        views: The number of views per image to average over, including the image itself; see `qipf.tasks.views`.
         progress: Show a progress bar during training.
     """
 
@@ -110,7 +110,7 @@ class Probe(Mixture):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None or outputs.labels is None or outputs.regression:
             raise Problem(
-                "labels", "none" if outputs is None or outputs.labels is None else "the targets of a regression",
+                "labels", "none" if outputs is None or outputs.labels is None else "regression targets",
                 expected="outputs with true classes as labels",
                 hint="collect outputs from labelled data, or use qipf.default(model, data)",
             )  # fmt: skip
@@ -173,13 +173,14 @@ class Probe(Mixture):
 def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = False) -> Probe:
     """Fit a probe with the share that `best_shares` chooses on held-out inputs.
 
-    With at least `MANY` inputs, a single fold is held out, and not used for training.
+    With at least `MANY` inputs, one fold is held out to choose the share, and the head is not trained on this fold.
+    With fewer inputs, the share is chosen by cross-validation, and the head is then trained on all inputs.
 
     Args:
         probe: The probe; its `share` is overwritten.
         model: The model, as for `fit`.
-        outputs: Rows with labels. With perturbed copies, `groups` and `positions` are the input and the copy of each
-            row, with copy 0 for the clean input.
+        outputs: Labelled outputs. If they include perturbed copies, `groups` contains the index of each row's
+            input, and `positions` the index of its copy, which is 0 for the clean input.
         in_place: Reorder the rows in place instead of copying them.
     """
     if outputs.labels is None or outputs.regression or not len(outputs):
@@ -221,7 +222,7 @@ def _held_out(outputs: Outputs, seed: int) -> np.ndarray:
 
 
 def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, Outputs]:
-    """Return the outputs with the held-out rows at their end, and a view of the rows before them."""
+    """Return the outputs reordered so that the held-out rows come last, and a view of the other rows."""
     count = int((~held).sum())
     if not in_place:
         outputs = outputs[np.argsort(held, kind="stable")]
@@ -233,10 +234,10 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
 
 
 def head_logits(rows: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the logits (N, C) of the head with these tensors for rows (N, D)."""
+    """Apply the head with the given tensors to rows (N, D), and return its logits (N, C)."""
     rows = wide(rows)
     inner, inner_bias, outer, outer_bias = (_as(tensors[name], rows.dtype) for name in ProbeHead._fields)
-    if compat.is_torch_array(rows):  # the same with half as many operations
+    if compat.is_torch_array(rows):  # the same result with half the number of operations
         import torch
 
         return torch.addmm(outer_bias, torch.addmm(inner_bias, rows, inner).relu(), outer)

@@ -1,4 +1,4 @@
-"""Prepare features and labels for fitting a scorer, and estimate a temperature and the last linear layer."""
+"""Prepare features and labels for fitting a scorer, and estimate the temperature and the last linear layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 _LARGEST = 1e70  # sums of squares below this are finite in double precision
-_SHARPEST, _SOFTEST = 0.01, 100.0  # temperatures leave this range only if the likelihood has no maximum
+_SHARPEST, _SOFTEST = 0.01, 100.0  # the optimum leaves this range only if the likelihood has no maximum
 
 
 def reference_features(
@@ -105,7 +105,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 class Head(NamedTuple):
-    """The affine map from features to logits."""
+    """The last layer of a network, an affine map from features to logits."""
 
     weight: np.ndarray
     """The weights, (C, d)."""
@@ -116,19 +116,19 @@ class Head(NamedTuple):
     features are the input of the last linear layer."""
 
     def origin(self) -> np.ndarray:
-        """Return the minimum-norm features (d,) for which the logits are zero."""
+        """Return the minimum-norm feature vector (d,) for which the logits are zero."""
         return -np.linalg.pinv(self.weight) @ self.bias
 
 
 def reference_head(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray, Head, dict[str, int]]:
-    """Return the float64 features (n, d) and logits (n, C) of reference outputs, their head, and facts."""
+    """Return the float64 features (n, d) and logits (n, C) of reference outputs, the head, and facts about shapes."""
     features, facts = reference_features(scorer, outputs, squared=True)
     logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
     return features, logits, find_head(features, logits), facts
 
 
 def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
-    r"""Return the head :math:`z = W f + b` by minimum-norm least squares.
+    r"""Estimate the head :math:`z = W f + b` by minimum-norm least squares.
 
     Directions in which the features do not vary get no weight.
     """

@@ -1,4 +1,4 @@
-"""Estimate the scale of every predicted number of a regression, which is its expected absolute residual."""
+"""Estimate the expected absolute residual of every output of a regression model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from qipf.scores.weight_qipf import WeightQIPF
 from qipf.tasks.outputs import Outputs, with_prefix
 
 FACTOR = 160.0
-"""The factor on Silverman's bandwidth."""
+"""The bandwidth of the field for method "qipf", as a multiple of Silverman's bandwidth."""
 STEPS = 32
-"""The number of points of the curve from uncertainties to residuals."""
+"""The maximum number of points of the curve that maps uncertainties to residuals."""
 PER_STEP = 10
-"""The minimum number of reference predictions per point."""
+"""The minimum number of reference predictions per point of the curve."""
 PREFIX = "field_"
 METHODS = ("neighbours", "head", "qipf")
 SMALLEST = 1e-3
@@ -31,17 +31,19 @@ SMALLEST = 1e-3
 
 @dataclass(eq=False)
 class ResidualScale(Scorer):
-    r"""The expected absolute residual of each predicted number, learned from inputs that are new to the network.
+    r"""The expected absolute residual of each predicted number, learned from inputs that the model was not trained on.
 
     The scale :math:`s_j` of a prediction :math:`f_j` estimates :math:`|y_j - f_j|` for the target :math:`y_j`:
 
-    * "neighbours": the mean over the `k` nearest reference inputs, in standardised features and predictions.
-    * "head": a small network with one hidden layer that minimises :math:`|y_j - f_j| / s_j + \log s_j`.
-    * "qipf": isotonic regression on the uncertainty that `WeightQIPF`, the paper's method, assigns to the prediction.
-      This method reads no features, so equal predictions have equal scales.
+    * "neighbours": the mean absolute residual of the `k` nearest reference inputs, with distances between standardised
+      features and predictions.
+    * "head": the output of a small network with one hidden layer, trained to minimise
+      :math:`|y_j - f_j| / s_j + \log s_j`.
+    * "qipf": isotonic regression of the residuals on the uncertainty that `WeightQIPF`, the paper's method, assigns to
+      the prediction. This method reads no features, so equal predictions have equal scales.
 
-    The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with the mean absolute residual
-    :math:`\bar s_j` of the reference inputs.
+    The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, where :math:`\bar s_j` is the mean
+    absolute residual over the reference inputs.
 
     Args:
         method: "neighbours", "head" or "qipf".
@@ -145,7 +147,7 @@ class ResidualScale(Scorer):
         return xp.clip(ratio, SMALLEST, None) * parts["typical"]
 
     def _near(self, queries: Array, rows: Array, residuals: Array) -> Array:
-        """Return the mean residuals of the nearest rows, block by block."""
+        """Return the mean residuals of the nearest rows, computed block by block."""
         xp = namespace(queries)
         count, squares = min(self.k, rows.shape[0]), xp.sum(rows * rows, axis=1)
 
@@ -157,7 +159,7 @@ class ResidualScale(Scorer):
         return by_blocks(queries, rows, mean)
 
     def _rows(self, outputs: Outputs) -> Array:
-        """Return the inputs of the scale: the predictions, preceded by the features if the method reads them."""
+        """Return the inputs to the method: the predictions, preceded by the features if the method reads them."""
         logits = wide(outputs.logits)
         if not self.reads_features:
             return logits
@@ -168,8 +170,8 @@ class ResidualScale(Scorer):
 def _spread(rows: np.ndarray, features: int) -> np.ndarray:
     """Return the standard deviation of every column; infinity for constant columns, which excludes them.
 
-    Features share a unit and are scaled relative to each other; predictions, in the columns after the first `features`,
-    have the units of their targets.
+    A feature also counts as constant if its deviation is negligible compared with the mean deviation of the features.
+    Predictions, in the columns after the first `features`, are not compared, because their units may differ.
     """
     deviation, largest = rows.std(axis=0), np.abs(rows).max(axis=0, initial=0.0)
     least = np.finfo(np.float32).eps * largest
@@ -211,9 +213,12 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
 
 
 def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors and facts of a field of the weights, and one isotonic curve per target.
+    """Fit a field of the weights and one isotonic curve per target; return their tensors and facts.
 
-    The predictions (n, targets) have zero mean and unit variance; ratios are absolute residuals divided by their mean.
+    Args:
+        model: The model whose weights define the field.
+        standard: Predictions with zero mean and unit variance, (n, targets).
+        ratios: Absolute residuals divided by their mean, (n, targets).
     """
     from scipy.optimize import isotonic_regression
 

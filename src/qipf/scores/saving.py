@@ -1,4 +1,4 @@
-"""Read and write fitted scorers: safetensors with a JSON header and a checksum, never pickle."""
+"""Read and write fitted scorers as safetensors files with a JSON header and a checksum, without pickle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT = 2
 KEY = "qipf"
 """The entry of the safetensors metadata that contains the header."""
 DIVISORS = {"bandwidth", "std", "temperature"}
-"""Facts that are divisors in the computation of scores."""
+"""Facts by which values are divided when scores are computed; they must be positive."""
 FORGED = "the file is damaged or forged"
 SCORERS: dict[str, type[Scorer]] = {}
 """All scorer classes, keyed by name."""
@@ -35,7 +35,7 @@ ATTACHMENTS: dict[str, type[Attachment]] = {}
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of a fit, which a file contains in addition to the settings."""
+    """The result of a fit, which is saved in addition to the settings."""
 
     tensors: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Fitted:
 
 
 def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a header of plain JSON values and arrays to one file, atomically; add versions and a checksum."""
+    """Write a header (plain JSON values) and arrays to one file, atomically; add versions and a checksum."""
     safetensors = require("safetensors.numpy", extra="torch")
     tensors = {key: np.asarray(value, order="C") for key, value in tensors.items()}
     versions = {package: _version(package) for package in ("qipf", "numpy", "safetensors")}
@@ -85,7 +85,9 @@ def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarra
         )
     try:
         if found != checksum(header, tensors):
-            raise ValueError(f"{path}: the checksum does not match, so the file was changed or damaged; save it again")
+            raise ValueError(
+                f"{path}: the checksum does not match, so the file was changed or damaged; recreate the file"
+            )
     except RecursionError:
         raise ValueError(f"{path}: its header is nested too deeply for a file written by qipf") from None
     return header, tensors
@@ -103,7 +105,7 @@ def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> st
 
 
 def plain(value: Any) -> Any:
-    """Convert a setting to plain Python: scalars to numbers, arrays and tuples to lists."""
+    """Convert a setting to plain Python: NumPy scalars to Python scalars, arrays and tuples to lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -135,7 +137,7 @@ def _version(package: str) -> str:
 
 
 def load(path: str | PathLike[str]) -> Scorer:
-    """Load a scorer saved with `Scorer.save`; scores, probabilities and decisions are bit-identical.
+    """Load a scorer saved with `Scorer.save`, with bit-identical scores, probabilities and decisions.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -170,7 +172,7 @@ def load(path: str | PathLike[str]) -> Scorer:
 def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Convert facts of earlier formats to format 2."""
     found = {name: value for name, value in facts.items() if name not in ("predicts", "shift", "features_from")}
-    if isinstance(facts.get("task"), str):  # for the field of weights
+    if isinstance(facts.get("task"), str):  # facts of `WeightQIPF`
         found["output"] = found.pop("task")
     if isinstance(facts.get("predicts"), str):
         found["task"] = {"name": facts["predicts"], **({"shift": facts["shift"]} if "shift" in facts else {})}
@@ -209,7 +211,7 @@ def _header_problem(header: Mapping[str, Any]) -> str:
 
 
 def _facts_problem(facts: Any) -> str:
-    """Describe the first divisor that is not positive, also in a nested scorer; return "" if all are positive."""
+    """Describe the first divisor that is not positive, here or in a nested scorer; return "" if all are positive."""
     if not isinstance(facts, dict):
         return f"expected facts as a JSON object, got {facts!r:.80}; {FORGED}"
     for key in sorted(DIVISORS & facts.keys()):

@@ -44,19 +44,19 @@ class Twin(Mixture):
 
     The copy is trained to predict the true class of clean and perturbed inputs; the network itself is not changed. The
     posterior is a mixture of the softmax of the copy, of the network and, if present, of the head of a `Probe`, and the
-    score is computed as in `Probe`. A twin stores only the weights of the copy, so scoring needs the torch module.
+    score is computed from it as in `Probe`. A twin does not store the network, so scoring requires the torch module.
 
     Args:
-        split: The module after which the network is copied; by default, it is chosen by `depth`.
+        split: The module after which the network is copied; by default, it is chosen according to `depth`.
         depth: The approximate fraction of the network's multiplications that the copy repeats, if `split` is None.
         epochs: The number of training epochs.
-        rows: The maximum number of inputs per training step, half of them perturbed.
+        rows: The maximum number of inputs per training step; on average, half of them are perturbed.
         learning_rate: The peak learning rate of the one-cycle schedule.
         share: The weight of the network's own softmax in the posterior; set by `fit`.
         head_share: The weight of the probe's head; set by `fit`.
         temperature: The temperature of the network's logits.
         seed: The random seed of the training.
-        views: The number of views per image to average over.
+        views: The number of views per image to average over, including the image itself; see `qipf.tasks.views`.
     """
 
     name: ClassVar[str] = "twin"
@@ -90,7 +90,7 @@ class Twin(Mixture):
         self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, batch_size: int | None = None, progress: bool = True,
     ) -> Self:  # fmt: skip
-        """Fit to a torch module and labelled inputs, as in `Scorer.fit`; `Outputs` are not supported."""
+        """Fit the twin to a torch module and labelled inputs, as in `Scorer.fit`; `Outputs` are not supported."""
         if model is None or data is None or isinstance(data, Outputs):
             raise Problem("data", "a twin learns from inputs", hint="pass a torch module and (inputs, labels)")
         if features is not None:
@@ -103,7 +103,7 @@ class Twin(Mixture):
         memory: int = MEMORY, checkpoint: str | os.PathLike[str] | None = None, progress: bool = True,
         beside: Callable[[Start], Probe] | None = None,
     ) -> Self:  # fmt: skip
-        """Fit to an open model and its data.
+        """Fit the twin to an open model and its data.
 
         Args:
             start: The model and the data.
@@ -111,12 +111,12 @@ class Twin(Mixture):
             own: User-defined perturbations.
             size: The maximum number of inputs.
             memory: The maximum size of the inputs in bytes.
-            checkpoint: A file written after every epoch, from which an interrupted fit resumes.
+            checkpoint: A file that is written after every epoch, and from which an interrupted fit resumes.
             progress: Print the cost before fitting, and show a progress bar.
             beside: A function that fits a probe, whose head becomes part of the posterior.
 
         Raises:
-            Problem: A twin is not possible, or there are too few inputs.
+            Problem: A twin cannot be fitted to this model or task, or there are too few inputs.
         """
         torch = require("torch", extra="torch")
         from qipf.runners.halves import splittable
@@ -144,7 +144,8 @@ class Twin(Mixture):
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
                 print(
                     f"note: the twin copies the network after {cut.split!r}; fitting takes about {seconds:.0f} s, "
-                    f"scoring takes an extra {cut.share:.0%} of a pass, and the file takes {megabytes:.2g} MB",
+                    f"scoring takes an extra {cut.share:.0%} of a forward pass, and the file size is "
+                    f"{megabytes:.2g} MB",
                     file=sys.stderr,
                 )
             half.learn(True)
@@ -177,13 +178,13 @@ class Twin(Mixture):
         """Return the split, the copy, a function that perturbs inputs, and its random generator.
 
         Raises:
-            Problem: A twin is not possible.
+            Problem: A twin cannot be fitted to this model or task.
         """
         torch = require("torch", extra="torch")
         from qipf.runners.halves import split_network
 
         if start.task.name != "classes":
-            raise Problem("task", start.task.name, expected="one class per input for a twin")
+            raise Problem("task", start.task.name, expected="classes, the only task that a twin supports")
         cut, half = split_network(start.runner, start.first, self.split, self.depth)
         if any(one.element_size() < 4 for one in half.parameters()):
             raise Problem("model", "the model is in half precision", hint="fit the twin to model.float()")
@@ -201,7 +202,7 @@ class Twin(Mixture):
         return cut, half, perturbed, generator
 
     def _tried(self, start: Start, data: Batch) -> list[str]:
-        """Return the names of the valid views; the list is empty if the inputs are not images."""
+        """Return the names of the views on which the network remains accurate; none if the inputs are not images."""
         trial = ViewTrial(start.task, data.rows, self.seed)
         if is_image(data.inputs):
             with start.reading({}, show=False) as run:

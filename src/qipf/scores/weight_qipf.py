@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
-"""The factor on Silverman's bandwidth if there are no labels for choosing it."""
+"""The bandwidth factor that is used if there are no labels with which to choose one."""
 FEW = 2**20  # pairs of weights and queries up to which the exact field is cheaper than bins
 TABLE, BINS = "table_", "bins_"  # prefixes of the fitted tensors
 
@@ -40,30 +40,31 @@ Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[i
 
 @dataclass(eq=False)
 class WeightQIPF(Scorer):
-    r"""The quantum information potential field of the weights, evaluated at the prediction (paper, Algorithm 1).
+    r"""The quantum information potential field of the weights, evaluated at the prediction (Algorithm 1 of the paper).
 
     The pooled and standardised weights w_1..w_n define the field
     :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)`, where s is `factor` times Silverman's bandwidth. Each
-    prediction has the position y = (coordinate - mean) / std, with the mean and standard deviation over the reference
-    outputs. The uncertainty is the mean of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` over the orders k.
+    prediction has the position y = (coordinate - mean) / std, where the mean and standard deviation are those of the
+    coordinates of the reference outputs. The uncertainty is the mean of the modes :math:`H_0^k(y) = V_k(y) - \min V_k`
+    over the orders k, where :math:`V_k` is the potential of order k (`qipf.fields.potentials`).
 
     Args:
         orders: The Hermite orders of the modes.
         factor: The bandwidth as a multiple of Silverman's bandwidth. "auto" and "cv" choose it by cross-validated error
-            detection on the outputs passed to `fit`, which should be held out, and use 160 without labels. With too few
-            errors, "auto" uses 160, and "cv" raises ValueError. `note` reports the choice.
-        root: Take the square root of the field first, as in Algorithm 1.
+            detection on the outputs passed to `fit`, which should be held out; for regression or without labels, they
+            use 160. With too few errors, "auto" uses 160, and "cv" raises ValueError. `note` reports the use of 160.
+        root: Use the square root of the field, as in Algorithm 1.
         lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. With wide kernels,
-            modes of order 1 and above increase as predictions get worse only with "neighbourhood". With "batch", a
-            score depends on the other predictions of the batch.
+            "neighbourhood" is the only choice with which modes of order 1 and above increase as predictions get worse.
+            With "batch", a score depends on the other predictions in the batch.
         radius: The radius of the neighbourhood, in standardised units.
-        pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the shapes of the blocks
-            by layer name or in order, or None to use every weight.
+        pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the block shapes as a
+            mapping from layer names or a sequence in layer order, or None to use every weight.
         coordinate: "max_logit", as in the paper; "log_odds", the log odds of the predicted class; or a function of the
-            logits, (N, C) -> (N,), with which the scorer cannot be saved. For a one-output regression, both strings
-            select the output itself.
+            logits, (N, C) -> (N,), with which the scorer cannot be saved. For a regression model with one output,
+            both strings select the output itself.
         operator: "exact", or "published" for the authors' implementation, which requires the orders 2, 4, 6, ...
-        tolerance: The error of tabulated modes relative to a typical score; None to evaluate the modes exactly.
+        tolerance: The approximate error of tabulated modes, relative to a typical score; None evaluates them exactly.
     """
 
     name: ClassVar[str] = "weight-qipf"
@@ -90,7 +91,9 @@ class WeightQIPF(Scorer):
         check_choice("operator", self.operator, ("exact", "published"))
         if self.operator == "published":
             if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
-                raise ValueError(f"orders: expected 2, 4, 6, ..., as in the authors' program, got {list(self.orders)}")
+                raise ValueError(
+                    f"orders: expected 2, 4, 6, ..., as in the authors' implementation, got {list(self.orders)}"
+                )
             if self.lower_bound != "neighbourhood" or not self.root:
                 raise ValueError('operator: "published" supports only lower_bound="neighbourhood" and root=True')
 
@@ -104,7 +107,7 @@ class WeightQIPF(Scorer):
 
     @property
     def note(self) -> str:
-        """Remarks of `fit` on its choices; empty if there are none."""
+        """Remarks on the choices made by `fit`; empty if there are none."""
         return self._require_fitted().facts["note"]
 
     @property
@@ -155,12 +158,12 @@ class WeightQIPF(Scorer):
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
         """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.
 
-        The half-width is `width` standard deviations of the modes, in the units of the output.
+        The half-width is `width` times the standard deviation over the modes, in the units of the output.
         """
         facts = self._require_fitted().facts
         if facts["output"] != "regression":
             raise ValueError(
-                f"band: expected a scorer fitted to a one-output regression, got one fitted to {facts['output']}"
+                f"band: expected a scorer of a one-output regression model, got the task {facts['output']!r}"
             )
         modes = self.modes(outputs)
         prediction = self._checked(outputs).logits[:, 0]
@@ -191,7 +194,7 @@ class WeightQIPF(Scorer):
 
     def _modes(self, field: Any, y: Array, reference: Array | None) -> Array:
         if self.operator == "published":
-            # The authors' code stops below its largest order and drops the last mode: add four to the last order kept.
+            # The authors' code stops below its largest order and drops the last mode, so add four to the largest order.
             top = max(self.orders) + 4
             samples = field.samples[:, 0]
             return published.uncertainty_modes(samples, y, field.bandwidth, top, stride=2, radius=self.radius)
@@ -199,7 +202,7 @@ class WeightQIPF(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if model is None or outputs is None:
-            missing = "the model" if model is None else "its outputs on reference inputs (qipf.collect)"
+            missing = "the model" if model is None else "outputs for reference inputs (qipf.collect)"
             raise ValueError(f"weight-qipf: fit(model, outputs) needs {missing}")
         count, unit, field_at = self._weight_fields(model)
         task = task_of(outputs)
@@ -234,7 +237,7 @@ class WeightQIPF(Scorer):
             table = ModeTable.fit(field, self.orders, self.root, self.radius, **settings)
             if table is None:
                 slow = (
-                    f"the score cannot be tabulated with tolerance {self.tolerance:g} at factor {factor:g}; it is "
+                    f"the score cannot be tabulated with tolerance {self.tolerance:g} at factor {factor:g}, so it is "
                     "evaluated exactly"
                 )
                 note = f"{note}; {slow}" if note else slow
@@ -252,7 +255,7 @@ class WeightQIPF(Scorer):
     def _weight_fields(self, model: Any) -> tuple[int, float, Callable[[float], Field | BinnedField]]:
         """Return the number of weights, Silverman's bandwidth, and the field as a function of the bandwidth factor.
 
-        With `pool=None`, all weights are summarised in a sketch, whose size does not depend on their number.
+        With `pool=None`, the exact operator and a tolerance, all weights are summarised in a sketch of bounded size.
         """
         if self.pool is not None or self.tolerance is None or self.operator == "published":
             samples = standardised_weights(model, self.pool)
@@ -270,8 +273,8 @@ class WeightQIPF(Scorer):
         if outputs.labels is None or task == "regression":
             what = "no labels" if outputs.labels is None else "regression has no wrong predictions"
             return UNLABELLED_FACTOR, (
-                f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation ({what}); to choose one, fit to "
-                "labelled held-out outputs of a classifier, or pass a factor"
+                f"factor {UNLABELLED_FACTOR:g} was used without cross-validation ({what}); to choose a factor, fit to "
+                "labelled held-out outputs of a classifier, or pass a number"
             )
         scores, dropped = {}, []
         for factor in FACTORS:
@@ -283,12 +286,14 @@ class WeightQIPF(Scorer):
             choice = cross_validated_factor(scores.__getitem__, ~to_numpy(outputs.correct), list(scores))
         except ValueError as error:
             if self.factor != "cv":
-                return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation: {error}"
+                return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was used without cross-validation: {error}"
             raise ValueError(
-                f'weight-qipf: factor="cv" cannot choose a factor: {error}; without labels, '
-                f"factor={UNLABELLED_FACTOR:g} is used"
+                f'weight-qipf: factor="cv" cannot choose a factor: {error}; '
+                f'pass factor="auto" to use {UNLABELLED_FACTOR:g}'
             ) from error
-        left_out = f"the factors {', '.join(dropped)} were left out, because they are too narrow for a sketch"
+        left_out = (
+            f"the factors {', '.join(dropped)} were left out, because their bandwidths are too narrow for a sketch"
+        )
         return choice.factor, left_out if dropped else ""
 
     def _use(self, fitted: Fitted) -> None:
