@@ -1,4 +1,4 @@
-"""Build and train the networks of the methods, and draw random numbers from seeds."""
+"""Build and train the networks of multi-pass methods, and draw random numbers from seeds."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def derive(seed: int, *path: int | str) -> int:
 
 
 def normal(shape: torch.Size | tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    """Draw standard normal float32 numbers from a seed."""
+    """Draw float32 values from the standard normal distribution with a given seed."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
 def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
-    """Return a copy of the given network, or a new network with weights drawn from `seed`."""
+    """Return a copy of the given network, or a new network with random weights determined by `seed`."""
     if isinstance(model_or_factory, nn.Module):
         net = copy.deepcopy(model_or_factory).to(device)
         if not any(parameter.requires_grad for parameter in net.parameters()):

@@ -1,4 +1,4 @@
-"""MC dropout: run a trained network several times with dropout enabled (Gal and Ghahramani 2016; appendix F.2)."""
+"""MC dropout: run a trained network several times with dropout enabled (Gal and Ghahramani 2016)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 class MCDropout(Predictive):
     """Dropout after each convolutional block and before each dense layer, enabled during prediction.
 
-    p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass. The layers
-    are inserted into a copy of the network. Dropout that the network already has is also enabled: modules, functions
-    and the attention weights of `torch.nn.MultiheadAttention`. In modules that call `scaled_dot_product_attention`
-    themselves, attention dropout stays disabled, with a warning. All other layers run in evaluation mode.
+    p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass (appendix
+    F.2 of the paper). The dropout layers are inserted into a copy of the network. Dropout that the network already has
+    is also enabled: dropout modules and functions, and dropout of attention weights in `torch.nn.MultiheadAttention`.
+    In modules that call `scaled_dot_product_attention` directly, and in `MultiheadAttention` with extra keys and values
+    (such as `add_bias_kv`), attention dropout stays disabled, and a warning is issued. All other layers run in
+    evaluation mode.
     """
 
     name: ClassVar[str] = "mc-dropout"
@@ -36,9 +38,9 @@ class MCDropout(Predictive):
         Args:
             rate: The dropout rate; the paper uses 0.1 for LeNet and 0.2 for VGG-3.
             passes: The number of passes.
-            own_rates: Keep the rates of the network's own dropout instead of `rate`.
-            training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is then trained
-                with the dropout layers.
+            own_rates: Keep the rates of the network's own dropout instead of replacing them with `rate`.
+            training: Keyword arguments for `qipf.training.train`, used if `fit` is given a factory; the network is then
+                trained with the dropout layers.
         """
         check_probability("rate", rate)
         check_whole("passes", passes, 1)
@@ -66,8 +68,8 @@ class MCDropout(Predictive):
         if unknown:
             shown = ", ".join(map(repr, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
             warnings.warn(
-                f"{self.name}: attention dropout stays disabled in {shown}, because its rate is hidden outside "
-                "training; use nn.MultiheadAttention or nn.Dropout",
+                f"{self.name}: attention dropout stays disabled in {shown}; it is supported only in "
+                "nn.MultiheadAttention without extra keys and values, or as nn.Dropout",
                 stacklevel=4,
             )
         if not found and not any(step.kind in ("dropout", "attention dropout") for step in steps):
@@ -86,7 +88,7 @@ class MCDropout(Predictive):
         return forward
 
     def _shapes_for(self, net: nn.Module, x: Tensor) -> list[torch.Size]:
-        """Return the shapes dropped for one example, cached by input shape."""
+        """Return the shapes of the tensors to which dropout is applied for one example, cached by input shape."""
         shape = x.shape[1:]
         if len(x) and shape not in self._shapes:
             self._shapes[shape] = masks.shapes_of_one(net, self._places, x, own=self._own_dropout)
@@ -96,8 +98,8 @@ class MCDropout(Predictive):
 class MCDropoutLastLayer(MCDropout):
     """One dropout layer before one of the last two dense layers; the network's own dropout stays disabled.
 
-    If it precedes the last dense layer, as in the paper (appendix F.2) and in Riquelme et al. 2018, earlier layers are
-    computed once for all passes.
+    If the dropout layer precedes the last dense layer, as in the paper (appendix F.2) and in Riquelme et al. 2018, the
+    earlier layers are evaluated once for all passes.
     """
 
     name: ClassVar[str] = "mc-dropout-ll"
@@ -115,11 +117,11 @@ class MCDropoutLastLayer(MCDropout):
         Args:
             rate: The dropout rate; the paper uses 0.2 for every network.
             passes: The number of passes.
-            before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting; it falls back
-                to the last dense layer if there is only one, or if the second-to-last reads the raw input. "last" is
-                the setting of the paper.
-            training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
-                without the dropout layer.
+            before: The dense layer that the dropout layer precedes. "second-to-last" is the setting of the authors'
+                code; the last dense layer is used if there is only one, or if the second-to-last reads the raw input.
+                "last" is the setting of the paper.
+            training: Keyword arguments for `qipf.training.train`, used if `fit` is given a factory; the network is then
+                trained without the dropout layer.
         """
         check_choice("before", before, ("second-to-last", "last"))
         super().__init__(rate, passes=passes, **training)

@@ -1,4 +1,4 @@
-"""Deep ensembles of networks trained from different initialisations (Lakshminarayanan et al. 2017; appendix F.3)."""
+"""Deep ensembles of networks trained from different initialisations (Lakshminarayanan et al. 2017)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
 
 class Snapshots(Predictive):
-    """Base class for methods whose pass k is a stored network k, regardless of the seed."""
+    """Base class for methods in which pass k runs the k-th stored network, regardless of the seed."""
 
     stored_as: ClassVar[str]
-    """The word for the networks in the state and in messages."""
+    """The name of the stored networks in the state and in messages."""
     _kept: list[dict[str, Tensor]]
 
     def _passes(self, n: int | None) -> int:
         n = super()._passes(n)
         if n > len(self._kept):
-            raise ValueError(f"n: expected at most one pass for each of {len(self._kept)} {self.stored_as}, got {n}")
+            raise ValueError(
+                f"n: expected at most one pass for each of the {len(self._kept)} {self.stored_as}, got {n}"
+            )
         return n
 
     def _network(self, k: int, seed: int) -> Network:
@@ -52,7 +54,7 @@ class Snapshots(Predictive):
 
 
 class DeepEnsemble(Snapshots):
-    """Networks with different initial weights and data order; pass k is member k."""
+    """Networks with different initial weights and data order (appendix F.3 of the paper); pass k runs member k."""
 
     name: ClassVar[str] = "ensemble"
     stored_as: ClassVar[str] = "members"
@@ -61,8 +63,8 @@ class DeepEnsemble(Snapshots):
         """Set up the method.
 
         Args:
-            members: The number of networks, and of passes.
-            training: Settings of `qipf.training.train`. The member's index is appended to the checkpoint name.
+            members: The number of networks, which is also the number of passes.
+            training: Keyword arguments for `qipf.training.train`; the member's index is appended to `checkpoint`.
         """
         check_whole("members", members, 1)
         self.passes, self.training = members, training
@@ -86,6 +88,6 @@ class DeepEnsemble(Snapshots):
 
 
 def snapshot(network: nn.Module) -> dict[str, Tensor]:
-    """Copy all parameters and buffers, keyed by name; a tensor with several names is copied once."""
+    """Return copies of all parameters and buffers, keyed by name; a tensor with several names is copied once."""
     tensors = [*network.named_parameters(), *network.named_buffers()]
     return {name: tensor.detach().clone() for name, tensor in tensors}

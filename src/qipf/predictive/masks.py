@@ -1,4 +1,4 @@
-"""Dropout during prediction: a forward pass whose masks depend on a seed."""
+"""Dropout during prediction: forward passes with dropout masks that depend on a seed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Place(NamedTuple):
 
 
 def places(steps: list[Step]) -> list[Place]:
-    """Return the positions after each convolutional block and before each dense layer (appendix F.2).
+    """Return the positions after each convolutional block and before each dense layer (appendix F.2 of the paper).
 
     A block ends with pooling before the next convolution, or with a user-defined module that has two or more
-    convolutions (a residual block). The raw input is never dropped, and no dropout is added next to the network's own.
+    convolutions (a residual block). Dropout is never added to the raw input or next to existing dropout.
     """
     found: list[Place] = []
     seen_layer, own_dropout, ended = False, False, ""
@@ -50,7 +50,7 @@ def places(steps: list[Step]) -> list[Place]:
 
 @contextmanager
 def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Apply `drop` at the given positions inside the `with` block; the network is then restored."""
+    """Apply `drop` at the given positions inside the `with` block; the network is restored afterwards."""
 
     def on_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (drop(inputs[0]), *inputs[1:])
@@ -71,7 +71,7 @@ def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor]
 
 
 def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own: bool) -> list[torch.Size]:
-    """List the shapes of the tensors dropped in a forward pass over the first example of `x`."""
+    """List the shapes of the tensors to which dropout is applied in a forward pass over the first example of `x`."""
     mode = Masks(0, [], rate=0.0, own=own)
     with untouched(network, eager=True), mode, inserted(network, where, lambda values: mode.drop(values, 0.0)):
         network(x[:1].to(device_of(network)))
@@ -79,14 +79,14 @@ def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own:
 
 
 class Masks(torch.overrides.TorchFunctionMode):
-    """Enable every dropout of a forward pass, with masks that depend on a seed.
+    """Enable all dropout in a forward pass, with masks that depend on a seed.
 
-    This includes modules, functions and attention dropout in `torch.nn.MultiheadAttention`, but not modules that call
-    `scaled_dot_product_attention` themselves, which reveal their rate only during training. Other layers stay in their
-    current mode.
+    This includes dropout modules and functions, and attention dropout in `torch.nn.MultiheadAttention` without extra
+    keys and values, but not attention dropout in modules that call `scaled_dot_product_attention` directly, because
+    these usually pass the rate only during training. Other layers stay in their current mode.
 
-    All examples share the mask of each dropout, so that a pass is one randomly drawn network. For each input, the
-    distribution over passes is the same as with separate masks.
+    In each dropout call, all examples share one mask, so that a pass corresponds to one randomly drawn network. For
+    each input, the distribution over passes is the same as with separate masks.
     """
 
     def __init__(self, seed: int, shapes: Sequence[torch.Size], *, rate: float | None, own: bool = True) -> None:
@@ -95,13 +95,13 @@ class Masks(torch.overrides.TorchFunctionMode):
         Args:
             seed: The seed of the masks.
             shapes: The result of `shapes_of_one`. A tensor that does not match gets a mask of its full shape.
-            rate: Overrides the network's own rates unless it is None.
+            rate: The rate that replaces the network's own rates; None keeps them.
             own: Also enable the network's own dropout.
         """
         super().__init__()
         self._seed, self._shapes, self._rate, self._own = seed, shapes, rate, own
         self.seen: list[torch.Size] = []
-        """The shapes dropped so far."""
+        """The shapes of the tensors to which dropout has been applied so far."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -120,7 +120,7 @@ class Masks(torch.overrides.TorchFunctionMode):
         return values.copy_(dropped) if given.get("inplace", False) else dropped
 
     def drop(self, values: Tensor, rate: float, kind: str = "element") -> Tensor:
-        """Drop entries (or channels) of `values` at `rate`, and scale the others to preserve the mean."""
+        """Drop entries (or channels) of `values` with probability `rate`, and rescale to preserve the mean."""
         self.seen.append(values.shape)
         if rate == 0 or values.numel() == 0:
             return values

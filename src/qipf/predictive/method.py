@@ -1,4 +1,4 @@
-"""The interface of methods that use several passes, and the statistics of their passes."""
+"""The interface of multi-pass methods, and the statistics of their passes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from qipf.training import device_of
 from qipf.training.loop import Split, SplitLike, as_split
 
 Network = Callable[[Tensor], Tensor]
-"""One sampled network, a function from inputs to outputs."""
+"""One sampled network, as a function from inputs to outputs."""
 
 ModelOrFactory = nn.Module | Callable[[], nn.Module]
 
 
 class Predictive(ABC):
-    """A method that samples several predictions per input.
+    """Base class of multi-pass methods, which sample several predictions per input.
 
-    A subclass implements `_fit` and `_network`, and sets `passes`, the default number of passes. `_state` and
-    `_load_state` save and restore fitted values other than the weights of the network.
+    A subclass implements `_fit` and `_network`, and sets `passes`, the default number of passes. A subclass with
+    fitted values other than the weights of the network also overrides `_state` and `_load_state`.
     """
 
     name: ClassVar[str]
@@ -38,7 +38,7 @@ class Predictive(ABC):
     _classes: bool = True
     _example: Tensor
     _trunk: Callable[[Tensor], Tensor] | None = None
-    """The part of the network that all passes share, if any; `_network` then reads its outputs."""
+    """The part of the network that all passes share, if any; sampled networks then read its outputs."""
 
     def fit(
         self,
@@ -53,8 +53,8 @@ class Predictive(ABC):
 
         Args:
             model_or_factory: A network, or a function without arguments that builds a new one.
-            data: Training inputs and targets: a Split, a pair or a TensorDataset. Integer targets are classes;
-                floating-point targets are regression targets.
+            data: Training inputs and targets: a Split, a pair of tensors or a TensorDataset. Integer targets are
+                classes; floating-point targets are regression targets.
             seed: The random seed of the fit.
             device: The training device; by default the device of the network or, for a factory, of the data.
             progress: Show a progress bar.
@@ -78,9 +78,9 @@ class Predictive(ABC):
         return self
 
     def sample(self, x: Tensor, n: int | None = None, *, seed: int = 0, batch_size: int = 500) -> Tensor:
-        """Return sampled class probabilities (n, N, C), or sampled outputs for regression.
+        """Return the class probabilities of n passes, (n, N, C), or their outputs for regression.
 
-        Up to rounding, the numbers do not depend on the batch size or the device. `summarise` needs less memory.
+        Up to rounding, the result does not depend on the batch size or the device. `summarise` needs less memory.
         """
         net, n = self._ready(), self._passes(n)
         with torch.no_grad():
@@ -99,13 +99,13 @@ class Predictive(ABC):
         memory: int = 256 * 2**20,
         progress: bool = True,
     ) -> Summary:
-        """Compute the statistics of `Summary` over n passes without storing all passes.
+        """Compute the statistics of `Summary` over n passes without storing the results of all passes.
 
         Args:
-            x: The inputs, with first axis N.
+            x: The inputs; the first axis has length N.
             n: The number of passes; by default the method's `passes`.
             seed: The seed of the passes.
-            batch_size: The number of inputs per forward pass.
+            batch_size: The number of inputs per batch.
             base_classes: The classes (N,) that the base network predicts, for the statistics of the base class.
             memory: The maximum number of bytes for the running sums and the features of last-layer methods.
             progress: Show a progress bar.
@@ -113,7 +113,7 @@ class Predictive(ABC):
         net, n = self._ready(), self._passes(n)
         if base_classes is not None and (not self._classes or base_classes.shape != x.shape[:1]):
             raise ValueError(
-                f"base_classes: expected one class for each of {len(x)} inputs of a classifier, "
+                f"base_classes: expected one class for each of the {len(x)} inputs of a classifier, "
                 f"got shape {tuple(base_classes.shape)}"
             )
         rows = self._rows_within(net, memory)
@@ -154,10 +154,10 @@ class Predictive(ABC):
         *,
         device: str | torch.device | None = None,
     ) -> Self:
-        """Restore the fitted state in a method with the same settings.
+        """Restore a fitted state; the settings must be the same as those of the fitted method.
 
         Args:
-            model_or_factory: A network of the same architecture, with any weights, or a factory for it.
+            model_or_factory: A network of the same architecture, with any weights, or a factory that builds one.
             state: The result of `state()`.
             data: The training data, which SWAG needs for networks with batch-norm.
             device: The device for prediction; by default the device of the network, or the CPU for a factory.
@@ -189,11 +189,11 @@ class Predictive(ABC):
         """Return the k-th sampled network, which depends only on the fit, the seed and k."""
 
     def _prepare(self, net: nn.Module) -> None:
-        """Prepare to draw passes from a fitted or restored network."""
+        """Prepare a fitted or restored network for sampling passes."""
         del net
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor | None:
-        """Return minus the largest logit of one pass (N,), for methods whose authors use it as their score."""
+        """Return minus the largest logit of one pass, (N,), or None if the authors' code does not use it as a score."""
         del net, x, seed
         return None
 
@@ -221,7 +221,7 @@ class Predictive(ABC):
     def _pass(
         self, k: int, seed: int, source: Tensor, batch_size: int, dtype: torch.dtype | None = None
     ) -> Iterator[Tensor]:
-        """Yield the probabilities of pass k batch by batch, computed from outputs in `dtype` if it is given."""
+        """Yield the probabilities of pass k batch by batch, computed in `dtype` if it is given."""
         network = self._network(k, seed)
         for _, batch in batches(source, batch_size, device_of(self._ready())):
             outputs = network(batch)
@@ -235,7 +235,7 @@ class Predictive(ABC):
         return torch.softmax(outputs, dim=-1)
 
     def _source(self, net: nn.Module, x: Tensor, batch_size: int) -> Tensor:
-        """Return the inputs of the sampled part: `x` itself, or its trunk features, computed once."""
+        """Return the inputs of the sampled part of the network: `x` itself, or its trunk features, computed once."""
         if self._trunk is not None:
             x = torch.cat([self._trunk(batch) for _, batch in batches(x, batch_size, device_of(net))])
         return x
@@ -245,10 +245,10 @@ class Predictive(ABC):
         """Return the number of inputs that fit in `memory` bytes."""
         source = self._source(net, self._example[:1], 1)
         outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
-        # two running moments, their temporaries and the pass itself, all float64; then features of a last-layer method
+        # two running moments, their temporaries and the pass itself, all float64; features of last-layer methods
         row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk is not None else 0)
         if memory < row:
-            raise ValueError(f"memory: expected at least {row} bytes, the size of one input, got {memory}")
+            raise ValueError(f"memory: expected at least {row} bytes, the memory needed for one input, got {memory}")
         return memory // row
 
 

@@ -11,7 +11,7 @@ from qipf.scores.coordinates import contrast
 
 
 class Summary(NamedTuple):
-    """Statistics of N inputs over the passes.
+    """Statistics over the passes for N inputs.
 
     Let p_k be the class probabilities of pass k, m their mean, c_mean = argmax m, and c_base the class predicted by the
     base network, whose errors are to be detected. All but the first three statistics are higher for less certain
@@ -23,13 +23,13 @@ class Summary(NamedTuple):
             divisor, as in the authors' code.
         predicted: The class c_mean, (N,). This and all following statistics are None for regression.
         std_of_mean_class: std_k p_k(c_mean), (N,); used by the authors' code for ensembles.
-        std_of_base_class: std_k p_k(c_base), (N,); used by the paper (appendix F). None without base classes.
+        std_of_base_class: std_k p_k(c_base), (N,); used in the paper (appendix F). None if no base classes are given.
         entropy_of_mean: -sum_c m_c log m_c, (N,); Lakshminarayanan et al. 2017, Maddox et al. 2019.
-        contrast_of_base_class: log(1 - m(c_base)) - log m(c_base), (N,); recommended for ensembles. None without base
-            classes.
+        contrast_of_base_class: log(1 - m(c_base)) - log m(c_base), (N,); recommended for ensembles. None if no base
+            classes are given.
         mutual_information: The entropy of m minus the mean entropy of the p_k, (N,); Houlsby et al. 2011.
-        minus_max_logit_of_one_pass: -max_c f_c(x; w) with one draw of w per input, (N,); used by the authors' code for
-            SVI and SVI-LL. None for other methods.
+        minus_max_logit_of_one_pass: -max_c f_c(x; w), with one sample of w per input, (N,); used by the authors' code
+            for SVI and SVI-LL. None for other methods.
     """
 
     mean: Tensor
@@ -50,13 +50,13 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 class Moments:
-    """Running mean and variance of tensors of one shape (Welford's update)."""
+    """Running mean and variance of tensors of one shape (Welford's algorithm)."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def add(self, values: Tensor) -> None:
-        """Add a tensor."""
+        """Update the moments with a tensor."""
         if self.count == 0:
             self.mean, self._squares = torch.zeros_like(values), torch.zeros_like(values)
         self.count += 1
@@ -78,7 +78,7 @@ class Sums(Moments):
         self._classes, self._entropy = classes, torch.zeros(())
 
     def add(self, values: Tensor) -> None:
-        """Add a pass of shape (N, C)."""
+        """Update the statistics with the results of one pass, (N, C)."""
         super().add(values)
         if self._classes:
             self._entropy = self._entropy.to(values) + entropy(values)

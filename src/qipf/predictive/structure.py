@@ -1,4 +1,4 @@
-"""The layers of a network in execution order, the network up to its head, and its attention dropout."""
+"""Trace the layers of a network in execution order, extract its trunk, and apply dropout to attention weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.training import device_of
 ATTENTION: Any = functional.multi_head_attention_forward
 """The function that `torch.nn.MultiheadAttention` calls."""
 FUSED: Any = functional.scaled_dot_product_attention
-"""The function that user-defined attention modules call, with a rate of 0 outside training."""
+"""The function that user-defined attention modules call, usually with a dropout rate of 0 in evaluation mode."""
 
 _SIGNATURE = inspect.signature(ATTENTION)
 _EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
@@ -32,10 +32,11 @@ class Step:
     """One event of a forward pass.
 
     Attributes:
-        kind: The event; "unknown dropout" is attention dropout whose rate is revealed only during training.
+        kind: The event. "block end" is the end of a user-defined block of convolutions; "unknown dropout" is attention
+            dropout that cannot be enabled, because its rate is passed only during training or there are extra keys.
         name: The name of the module; empty for "dropout", which may be a function.
-        reduced: True for a convolution after pooling, whose input is smaller than the output of the previous
-            convolution.
+        reduced: True for a convolution whose input is smaller than the output of the previous convolution, because of
+            pooling between them.
     """
 
     kind: Kind
@@ -44,7 +45,7 @@ class Step:
 
 
 def trace(network: nn.Module, example: Tensor) -> list[Step]:
-    """Run `network` on `example` and list its convolutions, dense layers, block ends and dropouts in order."""
+    """Run `network` on `example` and list its convolutions, dense layers, block ends and dropout calls in order."""
     recorder = _Recorder(network)
     try:
         with untouched(network, eager=True), recorder:
@@ -56,12 +57,12 @@ def trace(network: nn.Module, example: Tensor) -> list[Step]:
 
 
 def last(steps: list[Step], kind: Kind) -> str | None:
-    """Return the name of the last layer of a kind, or None."""
+    """Return the name of the last layer of a kind, or None if there is none."""
     return next((step.name for step in reversed(steps) if step.kind == kind), None)
 
 
 def replace(network: nn.Module, name: str, new: nn.Module) -> None:
-    """Replace the module `name` with `new` everywhere."""
+    """Replace the module `name` with `new` wherever it is registered."""
     old = network.get_submodule(name)
     for parent in list(network.modules()):
         for child_name, child in list(parent.named_children()):
@@ -81,11 +82,11 @@ DROPOUT_FUNCTIONS: dict[Any, str] = {
     torch.alpha_dropout: "alpha",
     torch.feature_alpha_dropout: "channel alpha",
 }
-"""The functions with which torch.nn modules apply dropout, mapped to the units that they drop."""
+"""The functions with which torch.nn modules apply dropout, mapped to the kind of dropout."""
 
 
 class _Recorder(torch.overrides.TorchFunctionMode):
-    """Record layers through hooks, and dropout through the functions that apply it."""
+    """Record layers with forward hooks, and dropout by intercepting the functions that apply it."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -126,7 +127,7 @@ class _Recorder(torch.overrides.TorchFunctionMode):
 
 
 def _blocks(network: nn.Module) -> set[nn.Module]:
-    """Find the innermost user-defined modules with two or more convolutions, such as residual blocks."""
+    """Return the innermost user-defined modules with two or more convolutions, such as residual blocks."""
 
     def convolutions(module: nn.Module) -> int:
         return sum(isinstance(child, _ConvNd) for child in module.modules())
@@ -144,12 +145,12 @@ def _blocks(network: nn.Module) -> set[nn.Module]:
 
 
 def attention_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """Return the training dropout rate of `MultiheadAttention` from a call of `ATTENTION`."""
+    """Return the training dropout rate of `MultiheadAttention` from the arguments of a call to `ATTENTION`."""
     return float(_SIGNATURE.bind(*args, **kwargs).arguments["dropout_p"])
 
 
 def can_drop(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if `attend` supports this call of `ATTENTION`, which must not have extra keys and values."""
+    """Return True if `attend` supports this call to `ATTENTION`, that is, if there are no extra keys or values."""
     given = _SIGNATURE.bind(*args, **kwargs).arguments
     return not given.get("add_zero_attn") and all(given.get(name) is None for name in _EXTRA)
 
@@ -185,7 +186,7 @@ def own_rate(module: nn.Module) -> bool:
 
 
 def fused_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """Return the dropout rate passed to a call of `FUSED`."""
+    """Return the dropout rate from the arguments of a call to `FUSED`."""
     rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
     return float(rate) if not isinstance(rate, torch.Tensor) else float(rate.item())
 
@@ -199,7 +200,7 @@ class _Found(Exception):
 
 
 def trunk_of(network: nn.Module, head: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """Return the network up to the input of `head`, or None if head(trunk(x)) is not the network's output."""
+    """Return the trunk, which computes the input of `head`, or None if head(trunk(x)) is not the network's output."""
 
     def stop(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         raise _Found(inputs[0])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SGDIterates(Snapshots):
     """The weights visited by SGD at a constant learning rate, starting from the trained network.
 
-    Pass k is iterate k.
+    Pass k runs the network with the weights of iterate k.
     """
 
     name: ClassVar[str] = "sgd-iterates"
@@ -38,12 +38,12 @@ class SGDIterates(Snapshots):
         """Set up the method.
 
         Args:
-            iterates: The number of iterates, and of passes.
-            every: The number of steps between two iterates; one epoch by default.
+            iterates: The number of iterates, which is also the number of passes.
+            every: The number of steps between two iterates; by default, one epoch.
             sgd_rate: The constant learning rate of SGD.
-            training: The training recipe, as settings of `qipf.training.train`. SGD uses its batch size, augmentation,
-                loss and weight decay (translated by `sgd_decay`). If `fit` is given a factory, the network is first
-                trained with this recipe.
+            training: The training recipe, as keyword arguments for `qipf.training.train`. SGD uses the batch size,
+                augmentation, loss and weight decay of this recipe (the weight decay is converted by `sgd_decay`). If
+                `fit` is given a factory, the network is first trained with the recipe.
         """
         check_whole("iterates", iterates, 2)
         check_whole("every", 1 if every is None else every, 1)
@@ -82,16 +82,17 @@ class SGDIterates(Snapshots):
 
 
 class SWAG(SGDIterates):
-    """Weights drawn from a Gaussian with the mean and covariance of the SGD iterates.
+    """Weights drawn from a Gaussian fitted to the SGD iterates, with a diagonal plus low-rank covariance.
 
     Let w_1, ..., w_T be the iterates, m their mean, v their variances (with divisor T), and D the deviations w_i - m of
     the last K iterates, one per row. The weights of one pass are
 
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
-    with covariance scale (diag v + D^T D / (K - 1)). With scale 1/2, the variances are those of the iterates. z2 is one
-    vector for the whole network. Deviations are relative to the final mean instead of the running mean of the paper,
-    which is biased for small T. Batch-norm statistics are recomputed on the training inputs for every draw.
+    with covariance scale (diag v + D^T D / (K - 1)). With scale 1/2 and K = T, the variances are approximately those of
+    the iterates. z2 is one vector for the whole network. Deviations are relative to the final mean; Maddox et al. use
+    the running mean, which is biased for small T. Batch-norm statistics are recomputed on the training inputs for every
+    pass.
     """
 
     name: ClassVar[str] = "swag"
@@ -103,10 +104,10 @@ class SWAG(SGDIterates):
 
         Args:
             passes: The number of passes.
-            iterates: The number of iterates used for the moments.
-            rank: The number of final iterates that form the low-rank part.
+            iterates: T, the number of iterates from which the mean and the variances are computed.
+            rank: K, the maximum number of final iterates that form the low-rank part.
             scale: The scale factor of the covariance.
-            settings: Settings of `SGDIterates`.
+            settings: Further settings of `SGDIterates`.
         """
         super().__init__(iterates=iterates, **settings)
         check_whole("rank", rank, 2)
@@ -163,7 +164,9 @@ class SWAG(SGDIterates):
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
         net = Predictive._load_state(self, net, state, data)
         if batch_norms(net) and data is None:
-            raise ValueError("data: expected the training data, as the network has batch-norm, got None; pass data=")
+            raise ValueError(
+                "data: expected the training data, because the network has batch-norm layers, got None; pass data="
+            )
         self._inputs = data.inputs if data is not None and batch_norms(net) else None
         names = ("mean", "variance", "deviations")
         self._gaussian = {name: state[name].to(self._example.device) for name in names}
@@ -202,11 +205,11 @@ def batch_norm_statistics(
 
 
 def sgd_decay(options: Mapping[str, Any], sgd_rate: float) -> float:
-    """Translate the weight decay of a recipe into the L2 factor of SGD with momentum at `sgd_rate`.
+    """Convert the weight decay of a recipe to the L2 factor of SGD with momentum at the learning rate `sgd_rate`.
 
-    AdamW at the rate r(t) shrinks weights by the fraction r(t) * decay per step; SGD with momentum shrinks them by
-    sgd_rate * L2 / (1 - momentum). The returned factor matches the two on average over AdamW's schedule. The factor of
-    an SGD recipe is returned unchanged.
+    AdamW at the learning rate r(t) shrinks weights by the fraction r(t) * decay per step; SGD with momentum shrinks
+    them by sgd_rate * L2 / (1 - momentum). The returned factor matches the two on average over AdamW's schedule. The
+    weight decay of an SGD recipe is returned unchanged.
     """
     decay = options.get("weight_decay", 0.0)
     if options.get("optimizer", "adam") == "sgd":

@@ -1,4 +1,4 @@
-"""Stochastic variational inference of Gaussian weights, trained on the evidence lower bound (appendix F.1)."""
+"""Stochastic variational inference with Gaussian weights, trained on the evidence lower bound."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FLIPOUT_BATCH = 500  # inputs that share one draw of noise, up to signs, in `mi
 class SVI(Predictive):
     """Mean-field Gaussian weights in every dense layer and the last convolution, trained with Flipout.
 
-    Training minimises the negative evidence lower bound per example,
+    Training minimises the negative evidence lower bound per example (appendix F.1 of the paper),
 
         -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q.
 
-    Weight decay does not apply to random weights. Classes have a categorical likelihood; regression uses
-    N(f(x), noise^2). Each pass draws one set of weights from q for all inputs.
+    Weight decay does not apply to random weights. The likelihood is categorical for classification and N(f(x), noise^2)
+    for regression. Each pass draws one set of weights from q for all inputs.
 
     The defaults follow Wen et al. 2018. The authors of the QIPF paper use full batches, do not divide the KL term by N,
     and make only the dense layers random (`qipf.predictive.AUTHORS_SETTINGS`). Their score is
@@ -60,14 +60,14 @@ class SVI(Predictive):
             epochs: The number of epochs; the paper uses 100.
             prior_std: The standard deviation of the weights' prior N(0, prior_std^2).
             initial_std: The initial standard deviation of the weights.
-            noise: The standard deviation of regression targets.
+            noise: The standard deviation of the noise of regression targets.
             start: The initial weights: "scratch" uses new weights, for which `fit` needs a factory; "base" uses the
                 weights of a trained network passed to `fit`; "trunk" does the same, but draws the means of the random
-                layers from N(0, 0.1^2). None accepts a factory or a network.
+                layers from N(0, 0.1^2). None accepts either a factory or a network.
             scale_kl: Divide the KL term by the number of examples N, as in the bound; False is the authors' setting.
             full_batch: Use all examples in every step, which is the authors' setting.
             convolution: Make the last convolution random, as in the paper; the authors' code does not.
-            training: Other settings of `qipf.training.train`.
+            training: Further keyword arguments for `qipf.training.train`.
         """
         for setting, value in (("prior_std", prior_std), ("initial_std", initial_std), ("noise", noise)):
             check_positive(setting, value)
@@ -85,7 +85,7 @@ class SVI(Predictive):
         return list(dict.fromkeys(dense + ([convolution] if convolution else [])))
 
     def _randomise(self, net: nn.Module, seed: int | None = None) -> nn.Module:
-        """Replace layers with Flipout layers, with means drawn from `seed` unless it is None."""
+        """Replace layers with Flipout layers, and draw their means from `seed` unless it is None."""
         names = self._layers(net)
         if not names:
             raise ValueError("model_or_factory: expected a network with a dense layer or a convolution, got neither")
@@ -166,10 +166,10 @@ class SVI(Predictive):
 
 
 class SVILastLayer(SVI):
-    """SVI with random weights in the last dense layer only (appendix F.1), trained for 50 epochs by default.
+    """SVI with random weights in the last dense layer only (appendix F.1 of the paper), by default for 50 epochs.
 
-    The authors start from the trained network with a new last layer, train all layers in batches of 10,000, and do not
-    divide the KL term by N (`qipf.predictive.AUTHORS_SETTINGS`).
+    The authors' code starts from the trained network with a new last layer, trains all layers in batches of 10,000, and
+    does not divide the KL term by N (`qipf.predictive.AUTHORS_SETTINGS`).
     """
 
     name: ClassVar[str] = "svi-ll"
@@ -205,7 +205,7 @@ class Flipout(nn.Module):
     """
 
     undecayed: ClassVar[tuple[str, ...]] = ("rho", "layer.weight")
-    """Parameters without weight decay, because the KL term of the bound regularises them."""
+    """Parameters excluded from weight decay, because the KL term of the bound regularises them."""
 
     def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d, initial_std: float = 0.05) -> None:
         """Use the weights of `layer` as the means; all standard deviations start at `initial_std`."""
@@ -232,7 +232,7 @@ class Flipout(nn.Module):
         return functional.softplus(self.rho)
 
     def kl(self, prior_std: float) -> Tensor:
-        """Return the KL divergence of the weights from the prior N(0, prior_std^2)."""
+        """Return the KL divergence of the weight distribution from the prior N(0, prior_std^2)."""
         ratio = self.std / prior_std
         return (0.5 * (ratio**2 + (self.layer.weight / prior_std) ** 2 - 1) - ratio.log()).sum()
 
