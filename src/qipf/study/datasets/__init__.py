@@ -33,8 +33,8 @@ def load(
 
     Args:
         name: One of `NAMES`; "digits" is bundled with scikit-learn.
-        data: Folder with the files or with a subfolder named after the dataset; defaults to the environment variable
-            QIPF_DATA. Files may be gzipped.
+        data: Folder that contains the files, directly or in a subfolder named after the dataset; defaults to the
+            environment variable QIPF_DATA. Files may be gzipped.
         download: Download files that are neither in the folder nor in the cache.
         seed: Random seed of "two-moons" and "regression".
         progress: Show a progress bar while downloading.

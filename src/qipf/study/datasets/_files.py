@@ -64,7 +64,7 @@ def cache_folder() -> Path:
 
 def _find(name: str, file: str, folder: Path | None) -> Path | None:
     places = [] if folder is None else [folder / name, folder / _CIFAR_FOLDER, folder]
-    with suppress(ImportError):  # without pooch, there is no cache
+    with suppress(ImportError):  # if pooch is not installed, there is no cache
         places.append(cache_folder() / name)
     for place in places:
         for path in (place / file, place / f"{file}.gz"):
@@ -126,7 +126,7 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
 
 
 def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
-    """Return the wanted files; nothing is extracted to disk, so malicious paths in the archive do no harm."""
+    """Return the contents of files in an archive without extracting to disk, so that malicious paths do no harm."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -145,7 +145,7 @@ def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
 
 @contextmanager
 def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, progress: bool) -> Iterator[Path]:
-    """Download `file` from the first address that responds, and yield its temporary path in the folder `target`."""
+    """Download `file` from the first address that works, and yield its temporary path in the folder `target`."""
     temporary = target / f".part-{os.getpid()}-{file}"  # the suffix marks gzipped files
     problems = []
     try:

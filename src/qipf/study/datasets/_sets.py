@@ -21,19 +21,19 @@ class Dataset:
     classes: int
     """Number of classes; 1 for regression."""
     held_out: Split | None = None
-    """Inputs that no network was trained on, if the user's file contains them."""
+    """Inputs on which no network was trained; None unless the user's file contains them."""
 
 
 SEEN = ((-1.2, 0.1), (0.7, 1.0))
-"""Intervals that contain the training inputs of the regression example, as in the authors' program."""
+"""Intervals from which the training inputs of the regression example are drawn, as in the authors' program."""
 SHARE = 80 / 110
-"""Fraction of the training pairs that the authors' program draws from the first interval."""
+"""Fraction of the training inputs that the authors' program draws from the first interval."""
 TESTED = (-2.5, 2.0)
 """Test range of the regression example in the authors' program; the paper's text gives [-2, 2.5]."""
 
 
 def digits() -> Dataset:
-    """Return scikit-learn's 1,797 digits (8x8) in [0, 1]; a fixed third of every class is the test set."""
+    """Return scikit-learn's 1,797 digits as 8x8 images in [0, 1]; a fixed third of each class forms the test set."""
     bundled = require("sklearn.datasets", extra="torch").load_digits()
     images = torch.from_numpy(bundled.images / 16.0).float()[:, None]
     labels = torch.from_numpy(bundled.target).long()

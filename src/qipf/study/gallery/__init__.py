@@ -6,8 +6,8 @@ The module of each figure has a function `plate(...)` that returns a `Plate`.
 from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
 
 FIGURES: dict[str, str] = {
-    "sine": "the field, the potential and the modes of a sine wave (Fig. 2)",
-    "corruptions": "every shift and every common corruption at every intensity (appendix E)",
+    "sine": "the field, the potential and the modes of a sine wave (Fig. 2 of the paper)",
+    "corruptions": "the shifts of the paper (appendix E) and common corruptions, at every intensity",
 }
 """Figures of `qipf research gallery`, with descriptions."""
 

@@ -19,7 +19,7 @@ COUNT = 1000  # maximum number of images over which changes are averaged
 
 
 def plate(dataset: str = "digits") -> Plate:
-    """Draw one test image under every shift and corruption, and measure the changes of up to 1,000 test images."""
+    """Draw one test image under every shift and corruption, and measure the changes in up to 1,000 test images."""
     images = datasets.load(dataset, download=False).test.inputs
     if images.ndim != 4:
         raise ValueError(f"dataset: {dataset} has no images; choose an image dataset, such as digits")
@@ -37,7 +37,7 @@ def plate(dataset: str = "digits") -> Plate:
 
 
 def draw(image: Tensor, palette: Palette) -> Figure:
-    """Draw one row per shift, and one row per two corruptions."""
+    """Draw one row per shift, and one row for every two corruptions."""
     figure = new_figure(10.0, 7.6)
     parts: Any = figure.subfigures(2, 1, height_ratios=[5.4, 8.6])
     upper, lower = parts
@@ -83,7 +83,7 @@ def _kind(name: str) -> str:
 
 
 def caption(dataset: str, count: int, table: Table) -> str:
-    """Return the caption, with the largest change by each family."""
+    """Return the caption, which gives the largest change for each shift and corruption."""
     most: dict[str, tuple[float, float]] = {}
     for name, _, intensity, change, _ in table.rows:
         if change >= most.get(name, (0.0, 0.0))[1]:

@@ -1,8 +1,8 @@
-"""Fig. 2: the field, the potential and the modes of a sine wave, computed exactly and as in the authors' script.
+"""The field, the potential and the modes of a sine wave (Fig. 2 of the paper), exactly and as in the authors' script.
 
 The script (`sine_test.py`) takes 1,000 samples over ten periods and does not standardise them. Unlike the authors' main
-program, it divides sums over the samples by the number of evaluation points (600), omits the factorials of the Hermite
-polynomials, and takes minima over two standard deviations.
+program, it divides sums over the samples by the number of evaluation points (600), divides the Hermite polynomials by
+the factorials of their orders, and takes minima within two standard deviations.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ORDERS = (2, 4, 6, 8)
 BANDWIDTH = 0.5
 SAMPLES = 1000
 PERIODS = 10
-PLACES = 600  # evaluation points of the script, from -3 to 3
+PLACES = 600  # number of evaluation points of the script, from -3 to 3
 HIGHEST = 14  # highest order of the script's polynomials
 RADIUS = 0.2  # radius of the neighbourhood over which the exact modes take minima
 
 
 @dataclass(frozen=True)
 class Sine:
-    """The data of Fig. 2 at the points `y`.
+    """The data of Fig. 2 of the paper, at the points `y`.
 
     Attributes:
         ipf: Information potential field psi.
@@ -60,7 +60,7 @@ class Sine:
 
 
 def compute(points: int = 1201) -> Sine:
-    """Compute the field of a sine wave between -1 and 1 at kernel width 0.5."""
+    """Compute the data of Fig. 2 for a sine wave between -1 and 1, with kernel width 0.5."""
     samples = np.sin(2 * np.pi * PERIODS * np.arange(SAMPLES) / SAMPLES)
     field = Field(samples, BANDWIDTH)
     y = np.linspace(-3.0, 3.0, points)

@@ -1,1 +1,1 @@
-"""Plans of studies, written in TOML, and the registry of methods."""
+"""Study plans, written in TOML, and the registry of methods."""

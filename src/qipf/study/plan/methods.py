@@ -83,12 +83,12 @@ def existing(name: str, folder: Path | None, where: str) -> str:
 
 
 ALIASES = {"qipf": "weight-qipf"}
-"""Names of scorers, keyed by the different names that plans use for them."""
+"""Names of scorers in `qipf.scores`, keyed by their names in plans if these differ."""
 
 MODEL_FILES = (".pt2", ".h5", ".onnx")
 """Suffixes of files that contain a whole network."""
 ONE_PASS_FILES = (".pt2", ".onnx")
-"""Suffixes of files whose network cannot be changed; methods of several passes need to change it."""
+"""Suffixes of files whose networks cannot be modified, so that multi-pass methods do not support them."""
 TOKEN_SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
 """Scores available for tokens; they need only a summary of the logits."""
 FIT_ON = ("reference", "held-out", "perturbed")
@@ -118,8 +118,8 @@ def check_method(
     """
     if model is not None and (kind in FROM_SCRATCH or (is_many(kind) and model.endswith(ONE_PASS_FILES))):
         fixed = model.endswith(ONE_PASS_FILES)
-        what = f"a {Path(model).suffix} file" if fixed else "your own model, which is not trained"
-        raise PlanError(f"{where}: does not work with {what}; remove it for {model}")
+        what = f"a {Path(model).suffix} file" if fixed else "your own model, which the study does not train"
+        raise PlanError(f"{where}: does not work with {what}; remove this method from plans with {model}")
     if kind == "scores":
         file = params.get("file", "")
         return {**params, "file": existing(file if isinstance(file, str) else repr(file), folder, f"{where}.file")}
@@ -144,17 +144,17 @@ def check_method(
 
 
 def is_many(kind: str) -> bool:
-    """Return True for a method of several passes."""
+    """Return True for a multi-pass method."""
     return KINDS[kind].passes == "many"
 
 
 def is_fitted_passes(kind: str) -> bool:
-    """Return True for a method of several passes other than an ensemble, which is not fitted."""
+    """Return True for a multi-pass method that has to be fitted, that is, any except an ensemble."""
     return kind != "ensemble" and is_many(kind)
 
 
 def _class(kind: str) -> Any:
-    """Return the class of a scorer or of a method of several passes."""
+    """Return the class of a scorer or of a multi-pass method."""
     from qipf.predictive import METHODS
     from qipf.scores import SCORERS
 
@@ -162,7 +162,7 @@ def _class(kind: str) -> Any:
 
 
 def build(kind: str, params: Mapping[str, Any]) -> Any:
-    """Return an unfitted scorer or method of several passes."""
+    """Return an unfitted scorer or multi-pass method."""
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in params.items()}
     if values.get("pool") == "none":
         values["pool"] = None  # TOML cannot express None
@@ -170,7 +170,7 @@ def build(kind: str, params: Mapping[str, Any]) -> Any:
 
 
 def fit_on(kind: str, params: Mapping[str, Any]) -> str:
-    """Return the inputs for fitting a scorer, one of `FIT_ON`.
+    """Return the name of the inputs for fitting a scorer, one of `FIT_ON`.
 
     Scorers that learn from errors default to held-out inputs, because networks make few errors on their training data.
     """
@@ -202,9 +202,9 @@ PREDICTS: dict[str, Task] = {
 }
 """Tasks that a plan can name."""
 SCALES = (ONE_WIDTH, "residual-scale")
-"""Methods for regressions: intervals of constant width, or a scale for every prediction."""
+"""Methods for regression: intervals of constant width, or a scale for every prediction."""
 COVERAGE = 0.9
-"""Default coverage of intervals."""
+"""Default target coverage of intervals."""
 MOVING = ("rotation", "shear", "zoom", "shift", "scale")
 """Shifts that move pixels away from their labels."""
 
@@ -221,15 +221,20 @@ def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
     if task == "classes":
         return
     if pair.model is None or not pair.dataset.endswith(".npz"):
-        raise PlanError(f"{where}.predicts: {task} need your own `model`, and an .npz file as `dataset`")
+        raise PlanError(f"{where}.predicts: {task!r} requires your own `model`, and an .npz file as `dataset`")
     if pair.out_of_distribution:
         raise PlanError(f"{where}.out_of_distribution: only for predicts = 'classes'; remove it for {task}")
     if task == "numbers" and len(pair.seeds) > 1:
-        raise PlanError(f"{where}.seeds: expected one seed for numbers, because your own model is a single network")
+        raise PlanError(
+            f"{where}.seeds: expected one seed for predicts = 'numbers', because your own model is a single network"
+        )
     for name in pair.shifts:
         moves = (task == "pixels" and name in MOVING) or (kind.name == "tokens" and name == "word-drops")
         if moves and name not in pair.shifted:
-            raise PlanError(f"{where}.shifts: {name} moves {task} away from their labels; name files in `shifted`")
+            raise PlanError(
+                f"{where}.shifts: with {name}, the labels of {task} no longer match the inputs; remove it, or list "
+                "your own files with shifted inputs and labels in `shifted`"
+            )
 
 
 def _misfit(task: str, name: str, kind: str, params: Mapping[str, Any]) -> str:
@@ -237,20 +242,20 @@ def _misfit(task: str, name: str, kind: str, params: Mapping[str, Any]) -> str:
     fit_on = params.get("fit_on", "reference")
     if task == "numbers":
         if kind not in SCALES:
-            return f": {kind} does not work for numbers; choose one of {', '.join(SCALES)}"
+            return f": {kind} does not work with predicts = 'numbers'; choose one of {', '.join(SCALES)}"
         if name == ONE_WIDTH != kind:
             return f": this name is reserved for the method {ONE_WIDTH}; choose another name"
         if fit_on != "reference":
-            return ".fit_on: expected reference for numbers, because intervals are learned from the held-out inputs"
+            return ".fit_on: expected 'reference' for regression, because intervals are fitted to the held-out inputs"
     elif kind in SCALES:
-        return f': {kind} works only for numbers; remove it, or set predicts = "numbers" for a regression'
+        return f': {kind} works only for regression; remove it, or set predicts = "numbers"'
     elif task != "classes":
         if KINDS[kind].passes != "one":
-            return f": works only for one prediction per input; remove it for {task}"
+            return f": works only for models with one prediction per input; remove it from plans for {task}"
         if PREDICTS[task].name == "tokens" and kind not in ("default", *TOKEN_SCORES):
             return f": {kind} does not work for tokens; choose one of {', '.join(('default', *TOKEN_SCORES))}"
         if fit_on == "perturbed":
             return f".fit_on: expected reference or held-out for {task}"
         if kind == "default" and "effort" in params:
-            return f".effort: works only for one prediction per input; remove it for {task}"
+            return f".effort: works only for models with one prediction per input; remove it for {task}"
     return ""

@@ -1,12 +1,13 @@
-"""Plans of studies: TOML files that are checked before anything runs.
+"""Study plans: TOML files that are checked before anything runs.
 
-A plan contains settings, `[[pairs]]` of a dataset and a network, which may override the settings, and `[methods.NAME]`
-tables. A method parameter that depends on the network is a table with one entry per network::
+A plan contains settings, one `[[pairs]]` table for each pair of a dataset and a network, and one `[methods.NAME]` table
+for each method. A pair may override the settings. A method parameter that depends on the network is a table with one
+entry per network::
 
     name = "mine"
     seeds = [0, 1, 2]
     shifts = ["rotation", "zoom"]       # or a table of intensities: { rotation = [15, 90] }
-    severities = [2, 5, 8]              # positions in the grids of `qipf.study.shifts`, 1 to 10
+    severities = [2, 5, 8]              # positions (1 to 10) in the grids of `qipf.study.shifts`
     shifted = { winter = ["dec.npz", "jan.npz"] }   # your own shifted inputs with labels, one file per severity
 
     [[pairs]]
@@ -18,7 +19,7 @@ tables. A method parameter that depends on the network is a table with one entry
     rate = { lenet = 0.1, default = 0.2 }
 
     [methods.svi]
-    seeds = [0]                         # run an expensive method on only some of the base networks
+    seeds = [0]                         # run an expensive method for only some of the seeds
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ from qipf.study.shifts import FAMILIES
 __all__ = ["Method", "Pair", "Plan", "PlanError", "UnknownPlanError", "load", "parse", "shipped"]
 
 DATASETS = tuple(name for name in NAMES if name != "regression")
-"""Datasets that a plan can name; a regression needs the user's own model and data."""
+"""Datasets that a plan can name; regression requires the user's own model and data."""
 NETWORKS = tuple(name for name in NETS if name != "mlp-regression")
 TAKEN = ("clean", "held-out", "none", "perturbed", "reference", *FAMILIES)
-"""Reserved names, which denote groups of inputs."""
+"""Names of groups of inputs, which are reserved and cannot be used in `shifted`."""
 COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -68,7 +69,7 @@ Some = msgspec.Meta(min_length=1)
 
 
 class Settings(msgspec.Struct, kw_only=True):
-    """Settings of a pair, or defaults for all pairs of a plan."""
+    """Settings of a pair, or defaults for all pairs in a plan."""
 
     train: dict[str, Any] = msgspec.field(default_factory=dict)
     seeds: Annotated[list[Natural], Some] = msgspec.field(default_factory=lambda: [0])
@@ -97,7 +98,7 @@ class PairTable(Settings, kw_only=True):
 
 
 class PlanTable(Settings, kw_only=True):
-    """The content of a plan."""
+    """The top-level table of a plan."""
 
     name: str = ""
     description: str = ""
@@ -114,7 +115,7 @@ class Method:
         name: Name in tables.
         kind: A key of `qipf.study.plan.registry.KINDS`.
         params: Parameters for the network of the pair.
-        seeds: Seeds of the base networks to measure the method on; None for all.
+        seeds: Seeds of the base networks on which to measure the method; None for all.
     """
 
     name: str
@@ -123,7 +124,7 @@ class Method:
     seeds: tuple[int, ...] | None = None
 
     def measured_on(self, seed: int) -> bool:
-        """Return True if the method is measured on this base network."""
+        """Return True if the method is measured on the base network with this seed."""
         return self.seeds is None or seed in self.seeds
 
 
@@ -132,26 +133,26 @@ class Pair:
     """A dataset and a network with all settings resolved.
 
     Attributes:
-        dataset: A name in `DATASETS`, or an .npz file.
+        dataset: A name in `DATASETS`, or the path of an .npz file.
         net: A name in `NETWORKS`, or a name for the user's own model.
         model: The user's own model (`module:callable`, or a file with a suffix in `MODEL_FILES`), or None.
         weights: A safetensors file for `module:callable`, or None.
         train: Training recipe; empty for the user's own model.
-        seeds: Seeds of the base networks; with a pool, indices of its members.
-        pool: Number of networks that base networks and ensembles share; 0 for none.
+        seeds: Seeds of the base networks; if there is a pool, indices of its networks.
+        pool: Number of networks in the pool from which base networks and ensemble members are taken; 0 for no pool.
         shifts: Intensities of each shift, keyed by its name.
-        severity: Severities, keyed by shift: 1-based positions in the standard grid or, for other intensities, in
-            `shifts`.
-        test_size: Number of test inputs to evaluate, from the first; 0 for all.
-        multi_pass_size: Number of these inputs, drawn at random, for methods of several passes; 0 for all.
+        severity: Severities of each shift, keyed by its name: 1-based positions of its intensities in the standard grid
+            or, unless the grid contains all of them, in `shifts`.
+        test_size: Number of test inputs to evaluate, taken from the start of the test set; 0 for all.
+        multi_pass_size: Number of these inputs on which multi-pass methods are evaluated, drawn at random; 0 for all.
         reference_size: Number of training inputs for fitting scorers; 0 for all.
         calibration_size: Number of inputs to hold out from the training data or, for the user's own model, from the
             test data. Unused if the dataset file contains x_held_out.
         bootstrap: Number of bootstrap resamples for confidence intervals; 0 for none.
-        out_of_distribution: Datasets whose inputs should receive a high uncertainty.
-        shifted: The user's own shifted files, one per severity, keyed by names in `shifts`.
+        out_of_distribution: Datasets whose inputs should receive high uncertainty scores.
+        shifted: Files with the user's own shifted inputs, one per severity, keyed by the name of the shift.
         predicts: A key of `qipf.study.plan.methods.PREDICTS`.
-        coverage: Target coverage of regression intervals.
+        coverage: Target coverage of prediction intervals, for regression.
     """
 
     dataset: str
@@ -189,7 +190,7 @@ class Pair:
         return self.shifts.get(group, (0.0,))
 
     def condition(self, group: str, place: int) -> tuple[float, int]:
-        """Return the intensity and the severity at a position in a group."""
+        """Return the intensity at a position in the grid of a group, and its severity."""
         return self.grid(group)[place], self.severity.get(group, (0,))[place]
 
 
@@ -202,13 +203,13 @@ class Plan:
     pairs: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
-        """Check the name, which becomes part of the folder name "bench-NAME"."""
+        """Check the name of the plan, which becomes part of the folder name "bench-NAME"."""
         name = self.name
         fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\")
         if not fine or name[:1] in ("", ".", "-") or len(name) > 100:
             raise PlanError(
-                "name: expected at most 100 printable characters without / and \\, beginning with neither . nor -, "
-                f"got {name!r}"
+                "name: expected 1 to 100 printable characters without / or \\, no spaces at the ends, and no . or - at "
+                f"the start, got {name!r}"
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -222,7 +223,7 @@ class Plan:
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the names of the plans in the package."""
+    """Return the names of the plans that are shipped with the package."""
     files = resources.files("qipf.study.plan.plans").iterdir()
     return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
 
@@ -279,7 +280,7 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
 
 
 def _check_together(pairs: list[Pair]) -> None:
-    """Raise PlanError if two pairs have the same name, or if a plan combines a regression with other tasks."""
+    """Raise PlanError if two pairs have the same name, or if the plan combines regression with other tasks."""
     named: dict[str, Pair] = {}
     for pair in pairs:
         other = named.setdefault(pair.name, pair)
@@ -293,7 +294,7 @@ def _check_together(pairs: list[Pair]) -> None:
         other = next(pair for task, pair in tasks.items() if task != "numbers")
         raise PlanError(
             f"pairs: {tasks['numbers'].name} predicts numbers, but {other.name} predicts {other.predicts}; "
-            "write two plans"
+            "use separate plans"
         )
 
 
@@ -315,13 +316,13 @@ def _methods(tables: Mapping[str, Any]) -> list[Method]:
 
 
 def _pair(entry: Any, where: str, common: dict[str, Any], methods: list[Method], folder: Path | None) -> Pair:
-    """Check an entry of `[[pairs]]`; missing settings come from the plan."""
+    """Create a pair from an entry of `[[pairs]]`; missing settings are taken from the plan."""
     table: PairTable = decoded(common | decoded(entry, dict[str, Any], where), PairTable, where)
     dataset = _dataset(table.dataset, f"{where}.dataset", folder)
     net, model, weights = _network(table, where, folder)
     seeds = _distinct(table.seeds, f"{where}.seeds")
     if table.pool and max(seeds) >= table.pool:
-        raise PlanError(f"{where}.seeds: seed {max(seeds)} is not in a pool of {table.pool} (0 to {table.pool - 1})")
+        raise PlanError(f"{where}.seeds: expected seeds from 0 to {table.pool - 1} (the pool), got {max(seeds)}")
     shifts, severity = _shifts(table.shifts, _distinct(table.severities, f"{where}.severities"), where)
     shifted = {name: _files(name, files, f"{where}.shifted.{name}", folder) for name, files in table.shifted.items()}
     places = {name: tuple(range(1, len(files) + 1)) for name, files in shifted.items()}
@@ -376,7 +377,7 @@ def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, st
     net, model, weights = table.net, table.model, table.weights
     if model is None:
         if weights is not None:
-            raise PlanError(f"{where}.weights: can only be used together with `model`")
+            raise PlanError(f"{where}.weights: requires `model`; set `model`, or remove `weights`")
         if net not in NETWORKS:
             raise PlanError(
                 f"{where}.net: {net!r} is not a network, and `model` is not set; {did_you_mean(net, NETWORKS)}"
@@ -415,7 +416,7 @@ def _shifts(
 
 
 def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str, ...]:
-    """Return the absolute paths of a user's shifted files in the order of their severities."""
+    """Return the absolute paths of a user's shifted files, in order of severity."""
     if name in TAKEN or ":" in name or not name.isprintable() or name != name.strip() or not name:
         raise PlanError(f"{where}: this name is reserved or cannot be shown in tables; choose another name")
     found: str | list[str] = decoded(given, str | Annotated[list[str], Some], where)
@@ -427,9 +428,9 @@ def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str,
 
 
 def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own: bool) -> dict[str, Any]:
-    """Return the recipe of the pair with the plan's changes, or {} for the user's own model."""
+    """Return the training recipe with the changes made in the plan, or {} for the user's own model."""
     if own and train:
-        raise PlanError(f"{where}: your own model (`model`) is not trained; remove `train`")
+        raise PlanError(f"{where}: the study does not train your own model (`model`); remove `train`")
     if own:
         return {}
     check_keys(train, [field.name for field in fields(Recipe)], where)

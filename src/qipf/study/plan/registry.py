@@ -1,8 +1,8 @@
 """Registry of the methods in plans, tables and reports.
 
 A *column* of a table is one statistic of a method. Its identifier is the name of the method with the statistic in
-parentheses, such as "ensemble (entropy)". The statistic is omitted if it is the only one or the standard deviation, as
-in "entropy" and "ensemble".
+parentheses, such as "ensemble (entropy)". The statistic is omitted if it is the method's only one (as in "entropy") or
+the standard deviation (as in "ensemble").
 
     >>> column_title("mc-dropout")
     'MC dropout, standard deviation'
@@ -27,7 +27,7 @@ Family = Literal["recommended", "qipf", "confidence", "features", "several passe
 Passes = Literal["one", "many", "file"]
 
 COLOURS = 7
-"""Number of colours in a chart. Methods in further slots reuse the colours with other markers."""
+"""Number of colours in a chart. Methods in slots beyond these reuse the colours with other markers."""
 
 STATISTICS = {
     "score": "",
@@ -38,9 +38,9 @@ STATISTICS = {
     "contrast": "contrast of the mean",
     "max_logit_one_pass": "largest logit of one pass",
 }
-"""Titles of the statistics; methods of one pass have only the "score"."""
+"""Titles of the statistics; single-pass methods have only the "score"."""
 MANY_STATISTICS = tuple(name for name in STATISTICS if name != "score")
-"""Statistics of methods of several passes. The paper uses the first; only SVI has the last."""
+"""Statistics of multi-pass methods. The paper uses the first; only SVI and SVI-LL have the last."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MethodInfo:
         title: Title in reports, without the statistic.
         family: Group of similar methods.
         slot: Colour and marker in charts (see `slots`); shared by "qipf" and "weight-qipf".
-        passes: Number of forward passes, "one" or "many", or "file" for scores from a file.
+        passes: Number of forward passes, "one" or "many"; "file" if the scores are read from a file.
         kind: Name of the underlying method, which differs from `name` for variants.
         shown: Statistics selected when a report opens.
     """
@@ -129,14 +129,14 @@ _ENTRIES = (
     MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
 )  # fmt: skip
 REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
-"""Every method, keyed by name, in the order of reports."""
+"""Every method, keyed by name, in the order used in reports."""
 KINDS: dict[str, MethodInfo] = {name: entry for name, entry in REGISTRY.items() if entry.kind == name != "class-field"}
-"""Methods that a plan can name as a `kind`; class fields occur only in tables from earlier versions."""
+"""Methods that a plan can select by `kind`; class fields occur only in tables from earlier versions of qipf."""
 
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
 """Methods that train their own networks."""
 TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
-"""Methods of several passes that are trained with the recipe of the pair."""
+"""Multi-pass methods that are trained with the recipe of the pair."""
 
 
 _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingProxyType({}))
@@ -144,7 +144,7 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Override titles of methods during the block with the "titles" in a run's environment.json, if any."""
+    """Override titles of methods within the block; `titles` is the entry of this name in environment.json, or None."""
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
     try:
@@ -190,7 +190,7 @@ def shown_first() -> tuple[str, ...]:
 
 
 def slots(names: Iterable[str]) -> dict[str, int]:
-    """Return the slot of each method: its colour is `slot % COLOURS`, and its marker `slot // COLOURS`.
+    """Return the slot of each method, which determines its colour (`slot % COLOURS`) and marker (`slot // COLOURS`).
 
     Unknown names receive free slots in order.
     """

@@ -1,7 +1,7 @@
-"""Shift images (`paper_shifts`, `corruptions`), text and tables.
+"""Shift images (`paper_shifts` and `corruptions`), text (`text`) and tables (`table`).
 
-`apply` accepts every shift by name. The shifts of the paper take an intensity in their own unit, and all others take a
-severity from 1 to 5.
+`apply` applies any shift by name. Each shift of the paper takes an intensity in a unit of its own, and all other shifts
+take a severity from 1 to 5.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
     Args:
         inputs: Images `(N, c, h, w)` in [0, 1], token ids `(N, T)` padded with 0, or rows of a table `(N, d)`.
         name: One of `FAMILIES`.
-        intensity: Intensity in the unit of the shift, or severity.
+        intensity: Intensity in the unit of the shift, or severity from 1 to 5.
         seed: Random seed.
 
     Raises:

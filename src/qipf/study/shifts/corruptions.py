@@ -19,15 +19,16 @@
 | contrast | reduces contrast | by 60, 70, 80, 90, 95% | 25, 50, 60, 70, 85% |
 | pixelate | reduces resolution | by 40, 50, 60, 70, 75% | 5, 10, 15, 25, 35% |
 
-The last five resemble reference perturbations (`qipf.tasks.perturbations`), on which scores may have been fitted;
-`RESEMBLES` lists them, and their results are reported separately. Images with three channels are treated as colour
-images. Most values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019). Our
-own values are those of gamma, of stripes below severity 5 and, for colour images, of all stripes, of scale, and of
+The last five resemble reference perturbations (`qipf.tasks.perturbations`), with which scores may have been fitted.
+`RESEMBLES` lists these corruptions, and their results are reported separately. Images with three channels are treated
+as colour images. Most values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C,
+2019). The following values are our own: gamma, stripes below severity 5 and, for colour images, all stripes, scale, and
 spatter below severity 4. Lengths in pixels refer to images with sides of 28 pixels (grey) or 32 pixels (colour) and are
 scaled to the shorter side.
 
-Unlike in the published programs, random numbers depend only on the seed, the corruption and the index of the image. All
-pixels behind frosted glass move at once, spatter is always mud, and edge pixels are repeated beyond the border.
+There are four differences from the published programs: random numbers depend only on the seed, the corruption and the
+index of the image; glass blur moves all pixels at once; spatter is always mud; and edge pixels are repeated beyond the
+border.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Counter:
-    """A generator of random numbers for the images `first`, `first + 1`, and so on."""
+    """A counter-based random number generator with one stream per image, for `count` images from index `first`."""
 
     def __init__(self, seed: int, count: int, first: int = 0, device: torch.device | str = "cpu") -> None:
         self._count = count
@@ -77,7 +77,7 @@ def motion_blur(images: Tensor, random: Counter, radius: float, sigma: float) ->
 
 
 def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
-    """Average copies of images moved by 0 to `2 * radius` pixels, with weights of a half-Gaussian of `sigma` pixels."""
+    """Average copies of images moved by 0 to `2 * radius` pixels, with half-Gaussian weights (`sigma` in pixels)."""
     height, width = images.shape[-2:]
     moves = range(2 * math.ceil(radius) + 1)
     weights = [math.exp(-(move**2) / (2 * sigma**2)) for move in moves]
@@ -96,7 +96,7 @@ def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Ten
 
 
 def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, rounds: float) -> Tensor:
-    """Blur, replace every pixel by a random neighbour in each round, and blur again."""
+    """Blur, replace every pixel by a random neighbour in each of several rounds, and blur again."""
     count, channels, height, width = images.shape
     reach = max(1, round(distance))
     blur = torch.full((1,), sigma, dtype=torch.float64, device=images.device)
@@ -125,7 +125,7 @@ def defocus_blur(images: Tensor, radius: float, smooth: float) -> Tensor:
 
 
 LEVELS = 255
-"""Number of brightness levels at which photons are counted."""
+"""Shot noise rounds brightness to multiples of `1 / LEVELS`."""
 
 
 def shot_noise(images: Tensor, random: Counter, photons: float) -> Tensor:
@@ -185,7 +185,7 @@ def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
 
 
 def stripes(images: Tensor, fraction: float) -> Tensor:
-    """Invert a stripe along the left and right borders, each a fraction of the width."""
+    """Invert a stripe along the left border and one along the right, each covering a `fraction` of the width."""
     width = images.shape[-1]
     column = torch.arange(width, device=images.device)
     stripe = round(width * fraction)
@@ -222,8 +222,8 @@ def snow(
 ) -> Tensor:
     """Blend every image with a brightened copy, and add streaks of snow.
 
-    `keep` is the weight of the image. The brightness of flakes of `size` pixels is drawn from N(level, spread^2), and
-    flakes below `least` are omitted. Streaks are up to `2 * drag` pixels long and fade with `decay`.
+    `keep` is the weight of the original image. The brightness of flakes of `size` pixels is drawn from N(level,
+    spread^2), and flakes below `least` are omitted. Streaks are up to `2 * drag` pixels long and fade with `decay`.
     """
     height, width = images.shape[-2:]
     coarse = [max(2, math.ceil(side / size)) for side in (height, width)]
@@ -265,8 +265,8 @@ def grey(images: Tensor) -> Tensor:
 def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
     """Return diamond-square clouds in [0, 1], `(N, size, size)` or larger; `size` is a power of two.
 
-    Each step inserts a point between four others; its value is their mean plus uniform noise whose amplitude
-    shrinks by the square of `decay` from one scale to the next. A near cloud refines a quarter of the width further.
+    Each step inserts a point between four others; its value is their mean plus uniform noise whose amplitude is divided
+    by the square of `decay` from one scale to the next. For a near cloud, a quarter of the width is refined further.
     """
     cloud = random.uniform(1, 1) * 0
     spread = 1.0

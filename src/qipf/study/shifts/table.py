@@ -7,7 +7,7 @@
 | column-drift | moves a third of the columns (at least one) up or down | 0.25, 0.5, 1, 1.5, 2 standard deviations |
 
 The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, standard
-deviations and other rows are those of the shifted set itself.
+deviations and replacement values come from the set of rows that is shifted.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 | typos | omits, doubles, swaps or replaces letters | replaces tokens by other tokens | 2, 5, 10, 20, 30% |
 | word-drops | omits words | omits tokens, moves the rest to the front and adds padding | 5, 10, 20, 30, 40% |
 
-If possible, shift strings (`shift_texts`) before tokenization. If the texts are already tokenized, shift token ids
+If possible, shift strings (`shift_texts`) before tokenisation. If the texts are already tokenised, shift token ids
 (`apply`): the first token of a text and the padding are unchanged, and replacement tokens come from random positions in
 the set. Typos in token ids resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); typos in strings and
 dropped words do not.
@@ -66,7 +66,7 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
 
 
 def kept_tokens(ids: Tensor, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Return a mask (N, T) of the tokens that "word-drops" keeps; `compact` moves labels in the same way."""
+    """Return a mask (N, T) of the tokens that "word-drops" keeps; pass it to `compact` to move labels accordingly."""
     draws = Counter(seed * len(SHARES) + 1, len(ids), device=ids.device)
     return (draws.uniform(ids.shape[1]) >= _share("word-drops", severity)) | ~_free(ids, padding)
 
@@ -98,7 +98,7 @@ def _thinned(text: str, share: float, rng: np.random.Generator) -> str:
 
 
 def _misspelt(text: str, share: float, rng: np.random.Generator) -> str:
-    """Misspell a fraction of the letters, each with its own error."""
+    """Misspell a fraction of the letters, each in a random way."""
     letters, wrong, kinds = list(text), rng.random(len(text)) < share, rng.integers(4, size=len(text))
     random = rng.integers(len(_LETTERS), size=len(text))
     for place, letter in enumerate(text):
