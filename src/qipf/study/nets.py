@@ -1,13 +1,13 @@
-"""Networks of the study, which are built by name and saved as safetensors files.
+"""Networks used in the studies, built by name and saved as safetensors files.
 
 | name | input | description |
 |---|---|---|
 | lenet | images of at least 12x12 | LeNet-5 as in the authors' program: tanh, average pooling, dense layers 120-84-10 |
-| vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense layers 128-10 |
+| vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64 and 128 filters), dense layers 128-10 |
 | resnet18 | images of at least 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
 | small-cnn | images of at least 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
-| mlp-regression | 1 number | 3 hidden layers of 100 units, one output: the regression example |
-| mlp-moons | 2 numbers | 3 hidden layers of 20 units, two outputs: the two-moons example |
+| mlp-regression | 1 value | 3 hidden layers of 100 units, 1 output; for the regression example |
+| mlp-moons | 2 values | 3 hidden layers of 20 units, 2 outputs; for the two-moons example |
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def build(
         classes: Number of outputs; for this and the next two arguments, None selects the network's default.
         channels: Number of image channels, or the length of the input vector.
         size: Height and width of the images.
-        seed: Seed of the weights; None draws them from torch's global generator.
+        seed: Seed for the weights; if None, they are drawn from torch's global generator.
     """
     if name not in NETS:
         raise ValueError(f"unknown network {name!r}; choose one of {', '.join(NETS)}")
@@ -194,7 +194,7 @@ def spec_for(name: str, dataset: Any) -> Spec:
 
 
 def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Save the weights of a network, its `spec` and JSON metadata as a safetensors file."""
+    """Save the weights of a network, its `spec` and the JSON metadata `about` as a safetensors file."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}

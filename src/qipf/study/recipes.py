@@ -29,9 +29,9 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ("mlp-moons", "two-moons"): Recipe(epochs=200, batch_size=100, learning_rate=1e-2),
 }
 USUAL_NET = {dataset: net for net, dataset in reversed(RECIPES)}
-"""Default network for each dataset; for CIFAR-10, the smaller of the two."""
+"""Default network for each dataset; for CIFAR-10, the smaller of the two networks."""
 
 
 def recipe(net: str, dataset: str) -> Recipe:
-    """Return the recipe for a network and a dataset, or a default recipe."""
+    """Return the recipe for a network and a dataset, or a default recipe if there is none."""
     return RECIPES.get((net, dataset), Recipe(epochs=15, batch_size=128, learning_rate=1e-3))
