@@ -88,7 +88,7 @@ def test_an_exported_program(digits, trained, tmp_path):
         assert (found.predicted == logits[rows].argmax(1).numpy()).all()
         assert np.allclose(found.scores["max-logit", "score"], -logits[rows].max(1).values.numpy(), atol=1e-5)
     (note,) = bench.notes()
-    assert note.startswith("digits/mine #0: calibrated on 100 ")
+    assert note.startswith("digits/mine #0: 100 test inputs ")
     pictures = bench.images(bench.conditions()[0], [0, 498])
     assert (pictures == digits.test.inputs.numpy()[np.sort(order[100:])[[0, 498]]]).all()
 

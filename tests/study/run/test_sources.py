@@ -135,10 +135,10 @@ def test_resuming_with_other_code_is_said_once_and_in_the_report(tmp_path, monke
     report, _ = runs.run_plan(wider, store, engine="serial", device="cpu", quiet=True)
     assert report.complete
     errors = capfd.readouterr().err
-    words = f"{cells} cells were computed by different code from the last run (source feedfeedfeedfeed): "
-    words += f"{cells} by source {ours}"
+    words = f"(source feedfeedfeedfeed): {cells} by source {ours}"
     assert errors.count("\n") == 1
-    assert errors.startswith(f"note: {words}; ")
+    assert errors.startswith(f"note: {cells} cells ")
+    assert f"{words}; " in errors
     assert "empty store" in errors
     assert before.splitlines()[1] in (store / "table.csv").read_bytes().splitlines()
     assert [note for note in open_source(store).notes if words in note]

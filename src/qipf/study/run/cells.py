@@ -1,8 +1,8 @@
-"""Cells of a study: train or load a network, fit a method, predict and score under a shift, and measure the time.
+"""Functions that the cells of a study run: train or load a network, fit a method, predict, score and measure times.
 
-If a model makes several predictions per input, only their correctness is stored: all labels are 0, correct predictions
-are 0 and wrong predictions are 1. `groups` contains the index of each prediction's input, because predictions for the
-same input are not independent.
+If a model makes several predictions per input, only their correctness is stored: all labels and correct predictions are
+stored as 0, and wrong predictions as 1. The array `groups` contains the index of each prediction's input, because
+predictions for the same input are not independent.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from qipf.tasks.task import Task
 from qipf.training.loop import Split
 
 BATCH_NORM_INPUTS = 10000
-"""Number of training inputs for the batch-norm statistics, which SWAG computes for every draw."""
+"""Number of training inputs from which SWAG computes batch-norm statistics, for each sample of the weights."""
 SOME = {True: 500, False: 64}
 """Number of inputs on which a model is tried; the key is True if the model makes one prediction per input."""
 SEEN = 0.5
 """A model whose error on x_train is less than this fraction of its test error was probably trained on x_train."""
 MOST = 10_000
-"""Maximum number of tokens or pixels scored per set, drawn at random."""
+"""Maximum number of tokens or pixels to score per set of inputs, drawn at random."""
 
 _CACHE: dict[str, OrderedDict[Any, Any]] = {}
 _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
@@ -90,15 +90,16 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     ):
         notes.insert(
             0,
-            f"calibrated on {len(data.held_out.inputs)} test inputs, which are not evaluated, because the model may "
-            "have seen all training data; add x_held_out and y_held_out to an .npz file to evaluate all test inputs",
+            f"{len(data.held_out.inputs)} test inputs are used for calibration instead of evaluation, because the "
+            "model may have seen all training data; to evaluate all test inputs, use an .npz file that contains "
+            "x_held_out and y_held_out",
         )
     if data.predicts == "numbers":
         known, new = (mean_error(net, part, given["dataset"]) for part in (data.train, data.test))
         if known < SEEN * new:
             notes.append(
                 f"the mean absolute error is {known:.3g} on x_train and {new:.3g} on the test data: the model was "
-                "probably trained on x_train, on which scales are fitted; put inputs into x_train that it has not seen"
+                "probably trained on x_train, to which scales are fitted; use inputs for x_train that it has not seen"
             )
         return Result({"note": "; ".join(notes)})
     one = data.task.independent
@@ -109,7 +110,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
-    """Return the mean absolute error of a regression on the first inputs."""
+    """Return the mean absolute error of a regression model on the first inputs."""
     few = study_data.first(split, SOME[True])
     predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)
@@ -121,14 +122,14 @@ def check_numbers(predicted: Any, targets: Any, where: object) -> None:
     wanted = targets.shape[1] if targets.ndim == 2 else 1
     if predicted.shape[1] != wanted:
         raise ValueError(
-            f"{where}: expected a model that predicts {wanted} number{'s' if wanted > 1 else ''} per input, got "
+            f"{where}: expected a model that predicts {wanted} value{'s' if wanted > 1 else ''} per input, got "
             f"{predicted.shape[1]}; for a classifier, remove `predicts` and store the classes as integers"
         )
     check_rows(predicted, f"{where}: predictions")
 
 
 def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, StudyData, str]:
-    """Return the network of a finished cell, its data and device."""
+    """Return the network of a finished cell, with its data and its device."""
     return cached(("network", parent["key"]), lambda: _load_network(context, parent))
 
 
@@ -155,14 +156,14 @@ def data_of(context: Context, params: Mapping[str, Any]) -> StudyData:
 
 
 def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Fit a scorer or a method of several passes."""
+    """Fit a scorer or a multi-pass method."""
     if methods.is_fitted_passes(params["kind"]):
         return _fit_many(context, params, parents)
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
     if params["kind"] == "default":
         size = params["reference_size"]
-        # for other tasks, use the first inputs, so that all scores are fitted to the same inputs
+        # for other tasks, use the first inputs, so that all scorers are fitted to the same inputs
         split = data.train if data.predicts == "classes" else study_data.first(data.train, size)
         settings = {**settings, "size": size or None} if data.predicts == "classes" else settings
         scorer: Any = default(net, split, task=data.task, device=_run_on(net, device), progress=False, **settings)
@@ -195,7 +196,7 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     else:
         start = network_of(context, parents["network"])[0]
     if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
-        settings["cuda_graph"] = True  # the steps of the study's networks do not depend on the data
+        settings["cuda_graph"] = True  # the control flow of the study's networks does not depend on the data
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
     return Result({"passes": method.passes}, {name: to_numpy(tensor) for name, tensor in method.state().items()})
@@ -207,7 +208,7 @@ def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:
 
 
 def many_of(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    """Return a fitted method of several passes, or an ensemble."""
+    """Return a fitted multi-pass method, or an ensemble."""
     keys = tuple(parents[role]["key"] for role in sorted(parents) if role != "base")
     return cached(("many", *keys), lambda: _load_many(context, params, parents))
 
@@ -231,7 +232,7 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Predict the inputs of a group at all its intensities."""
+    """Compute the predictions for the inputs of a group at all its intensities."""
     found, predicts = _rows(context, parents["network"], group_of(params)), _predicts(context, parents)
     arrays: dict[str, np.ndarray] = {}
     if predicts == "numbers":
@@ -316,9 +317,9 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
 
 
 def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
-    """Summarise the passes, on a GPU in half precision unless a value overflows."""
+    """Summarise the passes; on a GPU, use half precision unless a value overflows."""
     settings: dict[str, Any] = {"seed": seed, "base_classes": predicted, "progress": False}
-    if x.device.type == "cuda":  # changes ROC-AUC by less than 0.001: docs/reproduction-tables.md, "What was run"
+    if x.device.type == "cuda":  # changes ROC-AUC by < 0.001; see docs/reproduction-tables.md, "What was run"
         settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
         with torch.autocast("cuda", dtype=torch.float16):
             found = method.summarise(x, **settings)
@@ -328,7 +329,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
 
 
 def _together(data: StudyData, group: Group) -> list[list[int]]:
-    """Split the intensities of a group into batches of at most 512 MiB, because SWAG's draws are expensive."""
+    """Combine intensities of a group into batches of at most 512 MiB, because SWAG draws weights for every batch."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     most = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
@@ -393,7 +394,7 @@ SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
 def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Read the scores of one group from a CSV file, as `score/0`, `score/1`, and so on.
+    """Read the scores of one group from a CSV file, keyed by `score/0`, `score/1` and so on.
 
     The file has the columns `score` (higher is less certain) and `index` (of the evaluated input). The optional columns
     `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity` restrict a row to a condition.

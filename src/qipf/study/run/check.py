@@ -1,4 +1,4 @@
-"""Checks of the user's files before a run, so that mistakes are reported at once and not by failed cells."""
+"""Check the user's files before a run, so that mistakes are reported immediately, not by cells that fail later."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FEW = 2
 def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
     """Check every .npz file of a plan against its model.
 
-    Errors of the model itself are reported later, by the cell that loads it.
+    Errors in the model itself are reported later, by the cell that loads it.
 
     Raises:
         ValueError: A file is invalid or does not fit the model.
@@ -45,7 +45,7 @@ def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
                 _check_pair(pair, data)
             except Problem as problem:
                 raise ValueError(str(problem)) from None  # the problem is in a file, not in an argument
-    study_data.forget()  # the cells may run in other processes
+    study_data.forget()  # frees memory, because the cells may run in other processes
 
 
 def _check_pair(pair: Pair, data: StudyData) -> None:
@@ -92,7 +92,7 @@ def _check_parts(pair: Pair, data: StudyData) -> None:
 
 
 def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
-    """Return the shape of the logits of a few inputs; None for a regression or if the model raises an error."""
+    """Return the shape of the logits of a few inputs; None for regression or if the model raises an error."""
     if data.task.judged_by == "intervals":
         return None
     try:
@@ -108,7 +108,7 @@ def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
 def check_labels(
     data: StudyData, inputs: torch.Tensor, labels: np.ndarray, output: tuple[int, ...], where: str
 ) -> None:
-    """Raise Problem if a label is not a class of the model, or if the labels of "tokens" are not the token ids."""
+    """Raise Problem if a label is not a class of the model, or if labels for "tokens" are not the token ids."""
     given = torch.from_numpy(np.ascontiguousarray(labels))
     batch = Batch((inputs,), {}, given, None, len(given), 0, range(len(given)))
     try:

@@ -1,7 +1,7 @@
 """Executors, which run tasks in this process, in local processes, or on the workers of a Dask cluster.
 
-`submit` starts a task and returns a future that contains the states of its cells. Finished cells are kept in the store,
-so a worker that dies loses only the cell that it was running.
+`submit` starts a task and returns a future whose result contains the states of the cells. Finished cells are kept in
+the store, so a worker that dies loses only the cell that it was running.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Local(Executor):
             self._loky.backend.resource_tracker.ensure_running()
 
     def _run(self, job: Job) -> States:
-        """Run a task in the process of this thread, and again if the process dies (see `DEATHS`)."""
+        """Run a task in the process of this thread, and run it again if the process dies (see `DEATHS`)."""
         thread, last = threading.get_ident(), None
         for _ in range(1 + DEATHS * (1 + len(job["cells"]))):
             if thread not in self._pools:
@@ -242,7 +242,7 @@ class Cluster(Executor):
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Keep Python processes that start within this block from importing from the working directory."""
+    """Prevent Python processes that start within this block from importing modules in the working directory."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -256,13 +256,13 @@ def _safe_path() -> Iterator[None]:
 # --- in a worker ---------------------------------------------------------------------------------------------------
 
 Job = Mapping[str, Any]
-"""JSON values with the keys store, data, device, task, source and cells."""
+"""A task for a worker: JSON values with the keys store, data, device, task, source and cells."""
 
 DEATHS = 3
 """Number of processes that may die while running a cell before the cell fails."""
 
 SAFE_PATH = "PYTHONSAFEPATH"
-"""Environment variable that keeps Python from importing modules in the working directory."""
+"""Environment variable that prevents Python from importing modules in the working directory."""
 NEEDED = (
     "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "training", "scores", "predictive",
     "decisions", "study.datasets", "study.nets", "study.recipes", "study.shifts", "study.plan", "study.run",
@@ -391,7 +391,7 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
             raise
         if (
             isinstance(error, OSError) and error.errno in FULL
-        ):  # most likely while writing a checkpoint; no other cell will fit either
+        ):  # most likely while writing a checkpoint; the files of other cells will not fit either
             with explained(store.path):
                 raise
         where = f"{place()} refused: " if isinstance(error, ChangedError) else ""

@@ -1,6 +1,6 @@
-"""The cells of a plan, which train, fit, predict, score, measure and time.
+"""The cells of a plan, which train networks, fit methods, predict, score, evaluate and measure times.
 
-A cell is a pure function of its parameters and the results of other cells.
+The result of a cell depends only on its parameters and on the results of other cells.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class WorkItem:
 
 
 def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
-    """Return the targets and the cells that they depend on, parents first, except those that are `done`."""
+    """Return the targets and the cells that they depend on, parents first, except those in `done`."""
     todo: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:
@@ -178,12 +178,12 @@ class IndexEntry:
 
 
 def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
-    """Return every cell of a plan, in the order of the final table."""
+    """Return an entry for every cell of a plan, in the order of the final table."""
     return [entry for pair in plan.pairs for entry in _PairCells(pair, device).entries()]
 
 
 def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
-    """Return the cells whose results tables and reports need."""
+    """Return the cells whose results are needed for tables and reports."""
     kinds = ("measure", "base", "score", *(("time",) if times else ()))
     return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
 

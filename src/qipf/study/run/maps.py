@@ -14,9 +14,9 @@ from qipf.tasks.outputs import Outputs
 from qipf.training.loop import Split
 
 SUFFIX = ".maps"
-"""Suffix of the file that a score cell writes."""
+"""Suffix of the file in which a score cell stores its maps."""
 LONGEST = 128
-"""Maximum length of a side of a stored map in pixels; larger images are subsampled."""
+"""Maximum side length of a stored map, in pixels; larger images are subsampled."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def map_some(
 
 
 def _as_bytes(image: np.ndarray) -> np.ndarray:
-    """Return the image as bytes; if values lie outside [0, 1], the image is rescaled."""
+    """Return the image as uint8; if values lie outside [0, 1], the image is rescaled."""
     values = np.nan_to_num(image.astype(np.float64))
     low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
     return np.rint((values - low) / (high - low) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Evaluate scores by every metric, and measure the intervals of a regression."""
+"""Evaluate scores with every metric, and evaluate the intervals of regression models."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ SCORES = {
     "contrast": "contrast_of_base_class",
     "max_logit_one_pass": "minus_max_logit_of_one_pass",
 }
-"""Scores of a method of several passes, with their names in `qipf.predictive.Summary`; the first is the paper's."""
+"""Fields of `qipf.predictive.Summary` for multi-pass methods, keyed by statistic; the paper uses the first."""
 COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
 """Columns of the rows in a record; `index` is the index of the intensity in its group."""
 ERRORS = "size"
-"""Value of the column `errors` for a regression."""
+"""Value of the column `errors` for regression."""
 MEASURES = ("inside", "width", "loss", "surest")
 """Measures of `compare_intervals` in the long table."""
 ERROR = "error"
-"""Name of the mean absolute error of a regression."""
+"""Name of the mean absolute error in the long table."""
 
 
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     """Compute every metric at every intensity of a group.
 
-    The columns of the rows are described in `qipf.study.run.read.Row`. Methods of one pass are evaluated on "all"
-    inputs and on the "common" inputs that every method scored.
+    The columns of the rows are described in `qipf.study.run.read.Row`. If multi-pass methods scored only some of the
+    inputs, they are evaluated on these "common" inputs, and single-pass methods on "all" and on the "common" inputs.
     """
     if "coverage" in params:
         return Result({"columns": list(COLUMNS), "rows": _measure_numbers(context, params, parents)})
@@ -155,7 +155,7 @@ def numbers_of(
 def compare_scales(
     held_out: PredictedNumbers, live: PredictedNumbers, coverage: float, *, methods: Iterable[str], bootstrap: int
 ) -> list[Compared]:
-    """Fit intervals to held-out predictions and evaluate them on `live`, in order of increasing loss.
+    """Fit intervals to held-out predictions and evaluate them on `live`; results are in order of increasing loss.
 
     Intervals of constant width are always included.
     """
@@ -172,7 +172,7 @@ def compare_scales(
 
 
 def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Parents) -> list[list[Any]]:
-    """Return the rows of a regression, with the columns `COLUMNS`."""
+    """Return the rows for a regression model, with the columns `COLUMNS`."""
     base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
     scored, scored_held_out = ({"": context.arrays(parents[role])} for role in ("score", "score_held_out"))
     held_out = numbers_of(base_held_out, scored_held_out, 0)
@@ -185,6 +185,6 @@ def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Paren
         for metric, estimate in values.items():
             value, *ends = [None if end is None or np.isnan(end) else float(end) for end in estimate]
             if len(live.targets) == 1:
-                ends = [None, None]  # a single input has no interval
+                ends = [None, None]  # no confidence interval can be computed from a single input
             rows.append([place, "score", ERRORS, metric, value, *ends, len(live.targets), None, "all"])
     return rows

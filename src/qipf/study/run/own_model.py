@@ -1,4 +1,4 @@
-"""Load the user's own model, and reject models, sources and files that have changed since the start of the run."""
+"""Load the user's own model, and reject models, source code and files that have changed since the run started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.study.plan.methods import MODEL_FILES, ONE_PASS_FILES
 
 
 class ChangedError(ValueError):
-    """A file or model differs from that at the start of the run."""
+    """A file or a model has changed since the run started."""
 
 
 def file_digest(path: str | Path) -> str:
@@ -54,7 +54,7 @@ def model_file_digest(path: str | Path) -> str:
 
 @contextmanager
 def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
-    """Check the digest of a file before and after the block that reads it; raise ChangedError if it differs."""
+    """Raise ChangedError if the digest of a file is not `expected` before or after the block that reads the file."""
 
     def check() -> None:
         if path is not None and expected and (found := model_file_digest(path)) != expected:
@@ -74,7 +74,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 def module_digest(name: str, source: Path) -> str:
     """Return a digest of a module and of all files in its folder that it imports, directly or indirectly.
 
-    Calls of `importlib.import_module` are not followed. For an installed module, only its package is included.
+    Calls to `importlib.import_module` are not followed. For an installed module, only its package is included.
     """
     files = imported_files(name, source)
     if len(files) == 1:
@@ -141,7 +141,7 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
         expected: Expected `digests`; None skips the check.
 
     Raises:
-        ChangedError: The model has other digests.
+        ChangedError: The digests differ from `expected`.
     """
     program = model.endswith(MODEL_FILES)
     wanted = expected or {}

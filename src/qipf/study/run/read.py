@@ -6,11 +6,11 @@
         p = bench.predictions(condition)
         p.labels, p.predicted, p.correct      # arrays (n,) for the base network
         p.scores["entropy", "score"]          # (n,), keyed by method and score; higher = less certain
-        p.scores["ensemble", "std"]           # several passes: "std", "entropy", "mutual_information"
+        p.scores["ensemble", "std"]           # multi-pass: "std", "entropy", "mutual_information"
 
-If methods of several passes scored only some of the inputs (`multi_pass_size`), their scores for the other inputs are
-NaN and their classes -1. `p.common()` contains only the inputs that all methods scored. If the run has not ended or
-cells have failed, the available results are returned. A damaged file raises DamagedError.
+If multi-pass methods scored only some of the inputs (`multi_pass_size`), their scores for the other inputs are NaN, and
+their predicted classes are -1. `p.common()` contains only the inputs that all methods scored. If the run has not ended
+or cells have failed, the available results are returned. A damaged file raises DamagedError.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
 
 
 class Row(NamedTuple):
-    """One number of the long table.
+    """One row of the long table, with one value.
 
     Attributes:
         seed: Seed of the base network.
         shift: "clean", the name of a shift, or "ood:" followed by a dataset.
         intensity: Intensity in the unit of the shift.
-        severity: At least 1; 0 without a shift.
+        severity: At least 1, or 0 if there is no shift.
         method: Name of the method in the plan.
-        score: "score" for methods of one pass; for several passes, a statistic such as "std".
+        score: "score" for single-pass methods; for multi-pass methods, a statistic such as "std".
         errors: What the score should detect: errors of the "base" network or of the method's "own" mean prediction,
-            "ood" inputs, or the "size" of errors in a regression.
+            "ood" inputs or, for regression, the "size" of errors.
         metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability).
-            For a regression, a measure of `compare_intervals` or "error", the mean absolute error.
+            For regression, a measure of `compare_intervals` or "error", the mean absolute error.
         value: NaN if the metric is undefined.
         low: Lower end of the 95% bootstrap interval, or NaN.
         high: Upper end, or NaN.
-        accuracy: Fraction of correct predictions or, for "ood", of clean inputs; NaN for a regression.
-        subset: "all", or "common" for the inputs that every method scored. Compare methods only on the latter.
+        accuracy: Fraction of correct predictions or, for "ood", of clean inputs; NaN for regression.
+        subset: "all", or "common" for the inputs that every method scored. If both exist, compare methods on "common".
     """
 
     dataset: str
@@ -87,7 +87,7 @@ class Row(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """The condition of a set of predictions."""
+    """The network, dataset and shift of a set of predictions."""
 
     dataset: str
     net: str
@@ -222,7 +222,7 @@ class Bench:
         return found
 
     def predictions(self, condition: Condition, methods: Iterable[str] | None = None) -> Predictions:
-        """Return the predictions under a condition, with the scores of all or only the given methods."""
+        """Return the predictions under a condition, with the scores of the given methods; None selects all."""
         return self._predictions(condition[:4], self._place(condition), methods)
 
     def held_out(self, dataset: str, net: str, seed: int) -> Predictions:
@@ -230,11 +230,11 @@ class Bench:
         return self._predictions((dataset, net, seed, "held-out"), 0, None)
 
     def numbers(self, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
-        """Return the predictions of a regression for the held-out inputs, and under a condition."""
+        """Return the predictions of a regression model for the held-out inputs, and those under a condition."""
         return self._numbers((*condition[:3], "held-out"), 0), self._numbers(condition[:4], self._place(condition))
 
     def maps(self, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
-        """Return the index of an intensity and its uncertainty maps, or None if no maps are stored."""
+        """Return the index of an intensity and the uncertainty maps for it, or None if no maps are stored."""
         for entry in self._places.get((dataset, net, seed, shift), []):
             if entry["kind"] == "score" and entry["method"] == method:
                 content = self.store.content("score", entry["key"], SUFFIX)
@@ -281,7 +281,7 @@ class Bench:
         return None
 
     def networks(self) -> list[dict[str, Any]]:
-        """Return the networks with their accuracies on clean test inputs; [] for a regression."""
+        """Return the networks with their accuracies on clean test inputs; [] for regression."""
         found = [(entry, self.store.record(entry["kind"], entry["key"])) for entry in self._finished("train", "model")]
         return [
             {**{name: entry[name] for name in ("dataset", "net", "seed")}, "accuracy": record["accuracy"]}
@@ -317,7 +317,7 @@ class Bench:
         return [e for e in self.index if e["kind"] in kinds and self.store.has(e["kind"], e["key"])]
 
     def pair(self, dataset: str, net: str) -> Pair:
-        """Return the pair with these names in tables."""
+        """Return the pair whose dataset and network have these names in tables."""
         for pair in self.plan.pairs:
             if (pair.dataset_name, pair.net) == (dataset, net):
                 return pair
@@ -346,7 +346,7 @@ class Bench:
         own: dict[str, np.ndarray] = {}
         base = self._base(about)
         if "targets" in base:
-            raise ValueError("the predictions of a regression are neither right nor wrong; use `Bench.numbers`")
+            raise ValueError("the predictions of a regression model are neither right nor wrong; use `Bench.numbers`")
         count = len(base["labels"])
         common: np.ndarray | None = None
         for entry in self._places[about]:

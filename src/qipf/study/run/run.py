@@ -35,7 +35,7 @@ class Display:
         self.quiet, self.spent, self.start = quiet, 0.0, time.monotonic()
 
     def showing(self, tasks: list[WorkItem]) -> Any:
-        """Return a context manager that shows the bar."""
+        """Return a context manager that shows the progress bar."""
         self.bar, self.finished, self.lines = bar(not self.quiet), 0, {}
         self.cells, self.total = sum(len(task.cells) for task in tasks), sum(task.cost for task in tasks)
         self.overall = self.bar.add_task("cells", total=self.cells)
@@ -209,7 +209,7 @@ def run_plan(
     times: bool = True,
     quiet: bool = False,
 ) -> tuple[RunSummary, list[str]]:
-    """Run a plan and write its tables; call it again to continue an interrupted run.
+    """Run a plan and write its tables; call this function again to resume an interrupted run.
 
     Args:
         plan: From `qipf.study.load_plan`.
@@ -219,7 +219,7 @@ def run_plan(
         data: Folder with dataset files.
         workers: Number of local processes; None for one per core.
         times: Also measure the time per sample, which requires an idle machine.
-        quiet: Print only failures and warnings about results.
+        quiet: Print only failures and notes about the store.
 
     Returns:
         The outcome, and notes about the models.

@@ -170,7 +170,7 @@ class Documents:
         return {}
 
     def checksums(self) -> dict[str, list[str]]:
-        """Return the valid checksums of each document; raise DamagedError if their file is damaged."""
+        """Return the valid checksums of each document; raise DamagedError if the file of checksums is damaged."""
         file = self.path / CHECKSUMS
         try:
             return unseal(file.read_bytes())
@@ -232,7 +232,7 @@ class Store:
         if found != FORMAT:
             raise StoreError(
                 f"{self.path}: expected store format {FORMAT}, got format {found}; use the version of qipf that "
-                "created it, or start an empty store"
+                "created it, or choose an empty folder"
             )
 
     def _format(self) -> Any:

@@ -41,13 +41,13 @@ FORMS = {
 }
 """Allowed numbers of dimensions, allowed dtype kinds and description of the labels, keyed by task."""
 HINTS = {
-    ("classes", "f"): '; for a regression, set predicts = "numbers"',
+    ("classes", "f"): '; for regression, set predicts = "numbers"',
     **{("numbers", kind): "; if these integers are quantities, save y.astype('float64')" for kind in "iu"},
 }
 
 
 def read_npz(path: Path, predicts: str = "classes") -> Dataset:
-    """Read a dataset from x_train, y_train, x_test and y_test, or from x and y, which are split at random.
+    """Read a dataset from x_train, y_train, x_test and y_test, or from x and y, which are split in half at random.
 
     x_held_out and y_held_out are optional. Images (N, c, h, w) or (N, h, w) are uint8 or floats in [0, 1], tables
     (N, d) are floats, and token ids (N, T) are integers.
@@ -159,7 +159,7 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
         first = " after the first token of each text" if predicts == "tokens" else ""
         raise ValueError(
             f"{place}: expected at least one label{first} other than "
-            f"{' and '.join(map(str, UNLABELLED[predicts]))} (ignored), got {array.dtype} {array.shape} with none"
+            f"{' and '.join(map(str, UNLABELLED[predicts]))} (ignored), got none in {array.dtype} {array.shape}"
         )
     return labels
 
@@ -167,8 +167,8 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
 def _check_not_classes(targets: np.ndarray, place: str) -> None:
     if zeros_and_ones(targets):
         raise ValueError(
-            f"{place}: expected the targets of a regression, got only 0 and 1; for a classifier, remove "
-            "`predicts` and store integers"
+            f"{place}: expected regression targets, got only 0 and 1; for a classifier, remove `predicts` and store "
+            "integers"
         )
 
 
@@ -233,7 +233,7 @@ def load_data(
 
     Raises:
         ChangedError: The file has a different digest.
-        ValueError: There are too few inputs.
+        ValueError: The file is invalid, or `calibration_size` is 0 or too large.
     """
     found = _read(dataset, folder, digest, predicts)
     train, test, held_out = found.train, found.test, found.held_out
@@ -283,7 +283,7 @@ class Group(NamedTuple):
 
     Attributes:
         name: A shift, "clean", "held-out", or "ood:" followed by a dataset.
-        size: Number of inputs, from the first; 0 for all.
+        size: Number of inputs, taken from the start of the set; 0 for all.
         subset: Number of these inputs that `common_rows` draws; 0 for all.
         digest: SHA-256 of the .npz file of an "ood:" dataset.
         files: The user's own shifted files, one per intensity.
@@ -326,7 +326,7 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
 
 
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
-    """Return the inputs of a user's shifted file, whose labels must be the same at all severities."""
+    """Return the inputs in a user's shifted file; its labels must be the same as at all other severities."""
     first_file, here = (
         _shifted(group.files[place], group.digests[place] if group.digests else "", data.predicts)
         for place in (0, index)
@@ -353,8 +353,8 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
             )
     if not torch.equal(here.targets, first_file.targets):
         raise ValueError(
-            f"{path}: expected the same labels as in {group.files[0]}, another severity of {group.name}; list files "
-            "with different labels under another name"
+            f"{path}: expected the same labels as in {group.files[0]}, which is another severity of {group.name}; list "
+            "files with different labels under another name"
         )
     return Split(here.inputs.to(device), here.targets.to(device))
 
@@ -385,7 +385,7 @@ def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module
 
 
 REPEATED = 0.05
-"""Minimum fraction of repeated test inputs that is reported."""
+"""Minimum fraction of repeated test inputs for which `notes_of` returns a note."""
 
 
 def notes_of(data: StudyData) -> list[str]:

@@ -37,7 +37,7 @@ def digest_of(package: Path) -> str:
 
 
 def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Count the finished cells in the index that different code computed, keyed by its digest."""
+    """Count the finished cells in the index that were computed by different code, keyed by the digest of that code."""
     finished = store.finished()
     keys = {entry["key"] for entry in index} & finished
     made_by = Counter(store.note("sources", key) or UNKNOWN for key in keys)
@@ -46,14 +46,14 @@ def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str,
 
 
 def note_of(environment: Mapping[str, Any]) -> str:
-    """Return a note about the cells that different code computed, or "" if there are none."""
+    """Return a note about the cells that were computed by different code, or "" if there are none."""
     others = environment.get("other_sources")
     if not isinstance(others, Mapping) or not others:
         return ""
     count = sum(number for number in others.values() if isinstance(number, int))
     listed = ", ".join(f"{number} by {_called(source)}" for source, number in others.items())
     return (
-        f"{count} {'cell was' if count == 1 else 'cells were'} computed by different code from the last run "
+        f"{count} {'cell was' if count == 1 else 'cells were'} computed by code other than that of the last run "
         f"({_called(str(environment.get('source', UNKNOWN)))}): {listed}; for comparable results, run the plan in an "
         "empty store (-o)"
     )
@@ -161,9 +161,7 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
             store.set_aside(damage.file)
         else:
             store.documents.remove(damage.file.name)
-        fate = (
-            "it will be computed again" if damage.cell else "it was set aside" if there else "it will be written again"
-        )
+        fate = "its cell will be rerun" if damage.cell else "it was set aside" if there else "it will be written again"
         kept = f"; the damaged file is now in {store.path / 'damaged'}" if there else ""
         notes.append(f"{damage.file} is damaged ({damage.why}); {fate}{kept}")
     if cells and store.documents.has(RECORDS):
@@ -172,8 +170,8 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
-    """Remove the temporary files, the marks and the unused checkpoints of killed runs."""
-    # only files whose names a store creates, because a folder may be a link to a folder with other files
+    """Remove the temporary files, marks of running cells and unused checkpoints that killed runs left behind."""
+    # only files with names that a store creates, because a folder may be a link to a folder with other files
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]
     with explained(store.path):
