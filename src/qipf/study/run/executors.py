@@ -333,7 +333,7 @@ def run_task(job: Job) -> dict[str, str]:
 
     Raises:
         RefusedError: This process does not run the code of the study.
-        StoreError: The store cannot be written.
+        StoreError: The store cannot be written to.
     """
     if job["source"] != code():
         raise RefusedError(

@@ -191,7 +191,7 @@ class Bench:
         return found
 
     def times(self) -> list[dict[str, Any]]:
-        """Return the time per sample, in milliseconds, of each method and its forward pass."""
+        """Return the time per sample, in milliseconds, of each method and of its forward pass."""
         found = []
         for entry in self._finished("time"):
             record = self.store.record("time", entry["key"])

@@ -97,7 +97,7 @@ def run(
     If a cell fails, the cells that depend on it are skipped.
 
     Raises:
-        StoreError: The store can no longer be written.
+        StoreError: The store can no longer be written to.
         RefusedError: A worker runs different code, or the cluster is lost.
     """
     targets = list(targets)
@@ -226,7 +226,7 @@ def run_plan(
 
     Raises:
         BusyError: Another process is writing to the store.
-        StoreError: The store cannot be written, or contains the results of another plan.
+        StoreError: The store cannot be written to, or contains the results of another plan.
         ValueError: A file does not fit the model or the plan.
     """
     find_data(plan, data)

@@ -192,7 +192,7 @@ class Store:
     """Folder with the results of a study; `create=True` creates it if it does not exist.
 
     Raises:
-        StoreError: The folder is not a store, has another format or cannot be written.
+        StoreError: The folder is not a store, has another format or cannot be written to.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
