@@ -1,6 +1,7 @@
 """Specify the features to read from a model, and reduce them to one row per input.
 
-A reading is the name of a module or tensor and a form, separated by "@". The name alone averages over space or tokens.
+A reading is the name of a module or tensor and a form, separated by "@". Without a form, the tensor is averaged over
+space or tokens.
 
 | reading | the tensor | the row |
 |---|---|---|
@@ -32,7 +33,7 @@ from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
 
 WIDEST = 2048
-"""The maximum number of features read from a map; larger maps are averaged over a grid of cells."""
+"""The maximum number of features read from a feature map; larger maps are averaged over a grid of cells."""
 _FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|input|mean-last|whole)\Z")
 
 
@@ -42,7 +43,7 @@ class FeatureSpec:
 
     Attributes:
         source: The name; "" for the input of the layer that computes the logits.
-        form: A form from the table of this module; "mean" if only a name is given.
+        form: A form from the table at the top of this module, "mean" if only a name is given, or "copy".
         copy: The `qipf.runners.halves.SecondHalf` whose logits are read, for the form "copy".
     """
 
@@ -77,7 +78,7 @@ class FeatureSpec:
         return self.form == "input" or not self.source
 
     def rows(self, values: Array, *, channels_last: bool = False) -> Array:
-        """Return the rows (N, D) in float32 or wider; the form `whole` returns the values unchanged.
+        """Return the rows (N, D) in float32 or wider; for the form "whole", return the values unchanged.
 
         Args:
             values: The tensor that was read.
@@ -141,8 +142,8 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     | last spatial candidate | reading |
     |---|---|
     | map (N, channels, height, width) | averages over a grid of cells, with at most 2,048 features |
-    | tokens of an image | the class token, or two if the model has two heads, and the mean of the others |
-    | tokens of a text | the input of the layer that computes the logits; the mean if logits are per token |
+    | tokens of an image | the class token (two if the model has two heads) and the mean of the other tokens |
+    | tokens of a text | the input of the layer that computes the logits; the mean if there are logits per token |
     | signal (N, channels, length) | the mean over the length |
     | none | the output of the first hidden linear layer, or the input of the layer that computes the logits |
     """
@@ -185,7 +186,7 @@ def _form(shape: tuple[int, ...], widths: list[int]) -> str:
 def _wide(values: Array, spec: FeatureSpec) -> Array:
     """Return floating-point values in float32 or wider."""
     xp = namespace(values)
-    if compat.is_torch_array(values):  # integer outputs of a module are also read
+    if compat.is_torch_array(values):  # integer outputs of a module are accepted
         return values if values.is_floating_point() and values.element_size() >= 4 else values.float()
     if not xp.isdtype(values.dtype, "real floating"):
         raise Problem(

@@ -20,7 +20,7 @@ INPUTS = "inputs"
 
 
 class FunctionRunner(Runner):
-    """Run a function that returns logits, or probabilities, whose logarithms are used as logits.
+    """Run a function that returns logits or probabilities; the logarithms of probabilities are used as logits.
 
     Args:
         function: A function of NumPy arrays that returns one row per input.
@@ -44,7 +44,7 @@ class FunctionRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context manager in which passes run."""
+        """Return a context manager that provides a function for running passes."""
         del show
         for spec in read.values():
             if spec.source not in ("", INPUTS):
@@ -69,20 +69,20 @@ class FunctionRunner(Runner):
         return self._values(batch.first(2), False).shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the input if the model has a single input."""
+        """Return the input as the only candidate; no candidates if the model has several inputs."""
         if len(batch.args) != 1:
             return ()
         shape = tuple(_first(batch.first(2)).shape)
         return (Candidate(INPUTS, shape, "linear" if len(shape) == 2 else ""),)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the reading of the input if it is a table, or images for per-pixel logits; otherwise None."""
+        """Return the specification for reading the input if it is a table (for pixels, images); otherwise, None."""
         if len(batch.args) != 1 or _first(batch).ndim != len(output) or len(output) == 3:
             return None
         return FeatureSpec(INPUTS, "rows" if len(output) == 2 else "whole")
 
     def _values(self, batch: Batch, raw: bool) -> np.ndarray:
-        """Return the output for a batch; inputs of a perturbed batch may be tensors."""
+        """Return the output for a batch, whose inputs may be tensors if they were perturbed."""
         del raw
         args = [np.ascontiguousarray(to_numpy(one)) for one in batch.args]
         found = self.model(*args, **{name: np.ascontiguousarray(to_numpy(one)) for name, one in batch.kwargs.items()})

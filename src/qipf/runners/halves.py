@@ -1,9 +1,9 @@
 """Copy the part of a torch network that follows one of its modules, to train and run this part separately.
 
 The copy is the whole network, run a second time from the start. Modules that finish before the split are not run
-again: they return NaN in the shapes recorded in the network's own pass. The module at the split returns its output from
-that pass, and everything after it runs as in the network, including any Python code between the modules. If a value
-bypasses the split, as in a long skip connection, the logits become NaN and the split is rejected.
+again: they return NaN tensors with the shapes recorded in the original pass. The module at the split returns its output
+from that pass, and everything after the split runs as in the network, including any Python code between the modules. If
+a value bypasses the split, as in a long skip connection, the logits become NaN and the split is rejected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Cut:
         split: The module whose output the copy starts from.
         past: The modules that finish before the split, without their submodules.
         ending: The final softmax or sigmoid, if any, which the copy omits.
-        share: The fraction of the multiplications that the copy repeats.
+        share: The fraction of the network's multiplications that the copy performs.
     """
 
     split: str
@@ -81,7 +81,7 @@ def splittable(runner: Runner) -> nn.Module:
     module = original(runner.module)
     made = isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
     if made or type(module).__module__.startswith("torch.export"):
-        raise Problem("model", "an exported or scripted program has no twin", hint="pass the original module")
+        raise Problem("model", "an exported or scripted program cannot have a twin", hint="pass the original module")
     return module
 
 
@@ -103,7 +103,7 @@ class SecondHalf(nn.Module):
                 memo[id(hooks)] = OrderedDict(own)
         try:
             self.network = copy.deepcopy(model, memo).eval()
-        except Exception as error:  # copying a module may raise anything
+        except Exception as error:  # copying a module may raise any exception
             raise Problem("model", f"it cannot be copied ({first_line(error)})") from error
         self._split = cut.split
 
@@ -134,7 +134,7 @@ class SecondHalf(nn.Module):
         return super().train(mode and not self._fixed)
 
     def learn(self, learning: bool) -> None:
-        """Make all weights trainable or frozen."""
+        """Make all weights trainable, or freeze them."""
         self._fixed = not learning
         for parameter in self.network.parameters():
             if parameter.is_floating_point():
@@ -142,7 +142,7 @@ class SecondHalf(nn.Module):
         self.train(learning)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Return the parameters and buffers by name, and cast half precision to single precision."""
+        """Return the parameters and buffers by name, with half precision cast to single precision."""
         found = {name: one.detach().cpu() for name, one in self.network.state_dict().items()}
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
@@ -189,7 +189,7 @@ class _Stub(nn.Module):
 
 
 def _shape(value: Any) -> Any:
-    """Return a stand-in that takes almost no memory for values that are not needed after the split."""
+    """Replace a floating-point tensor by NaN values that take almost no memory; return other values unchanged."""
     floating = isinstance(value, Tensor) and value.is_floating_point()
     return value.new_full((), torch.nan).expand(value.shape) if floating else value
 
@@ -201,7 +201,8 @@ def _value(value: Any) -> Any:
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
     """Split a network; return the cut and a copy of its last part that reproduces the logits of `batch`.
 
-    Split after the module `split` or, if it is None, so that about a fraction `depth` of the multiplications follows.
+    Split after the module `split` or, if it is None, after a module that is followed by about a fraction `depth` of the
+    multiplications.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)
@@ -232,13 +233,13 @@ class _Ran(NamedTuple):
     end: int
     """The number of calls that completed before this call."""
     work: float
-    """The number of multiplications of the module itself."""
+    """The number of multiplications in the module, excluding its submodules."""
     holds: bool
     """True if the call returned a single floating-point tensor with at least two dimensions."""
 
 
 def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
-    """Return the calls of all modules in a pass, and the name of its final softmax or sigmoid, if any."""
+    """Return the calls of all modules in a pass, and the name of the final softmax or sigmoid, if any."""
     names = {one: name for name, one in module.named_modules() if name}
     calls: list[_Ran] = []
     last: list[Any] = ["", None]
@@ -257,7 +258,7 @@ def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
 
 
 def _work(module: nn.Module, output: Any) -> float:
-    """Return the number of multiplications of a layer: one per output value and contributing weight."""
+    """Return the number of multiplications in a layer: one per output value and contributing weight."""
     weights = [one for one in module.parameters(recurse=False) if one.ndim > 1]
     found = next((one for one in tree_leaves(output) if isinstance(one, Tensor)), None)
     if not weights or found is None or isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -302,12 +303,12 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
     if not cut.share:
         raise Problem("split", f"nothing after {cut.split!r} can be trained", hint="name an earlier module")
     if reads.found:
-        raise Problem("split", f"the part after {cut.split!r} reads weights of the network itself, as in a closure")
+        raise Problem("split", f"the part after {cut.split!r} uses weights of the original network, as in a closure")
     return cut, half
 
 
 class _Reads(TorchDispatchMode):
-    """Detect whether any operation reads a parameter of a module, which a copy of the module must not do."""
+    """Detect operations that read parameters of a module; a copy of the module must not perform any."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

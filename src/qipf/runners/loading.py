@@ -65,7 +65,7 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
         raise Problem(
             "model", type(model).__name__,
             expected="a torch module, an exported program, an ONNX file or session, an estimator, or a function",
-            hint="for any other model, pass qipf.Outputs",
+            hint="for other models, pass their outputs as qipf.Outputs",
         )  # fmt: skip
     if device is not None and str(runner.device).partition(":")[0] != str(device).partition(":")[0]:
         hint = "leave device out; an ONNX model runs on the device of its session"
@@ -115,7 +115,8 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
         if "cut" in facts:
             raise Problem("model", "it is not the network that the twin was fitted to", hint="pass that network")
         warnings.warn(
-            "model: its weights differ from those that this scorer was fitted to; pass that model, or refit the scorer",
+            "model: its weights differ from those that this scorer was fitted to; pass the original model, "
+            "or refit the scorer",
             stacklevel=stacklevel,
         )
 
@@ -183,12 +184,12 @@ def _exported(path: Path) -> Any:
     from qipf.runners.torch import exported_module
 
     log = logging.getLogger("torch.export")
-    silent, log.disabled = log.disabled, True  # it logs problems with the file, which the error below reports
+    silent, log.disabled = log.disabled, True  # torch also logs the problems that the error below reports
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()  # torch does not verify the checksums of weights
         program: Any = None if damaged else torch.export.load(path)
-    except Exception as error:  # the archive reader of torch may raise anything
+    except Exception as error:  # torch's archive reader may raise any exception
         hint = "export and save the model again with this version"
         raise Problem("model", f"{path} is not an exported program of this version of torch", hint=hint) from error
     finally:

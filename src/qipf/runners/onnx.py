@@ -31,9 +31,9 @@ TYPES = {
 }  # fmt: skip
 """NumPy types, keyed by the type names of ONNX Runtime."""
 FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
-"""Output types that may be logits."""
+"""The types of outputs that may contain logits."""
 MOST_SESSIONS = 3
-"""The maximum number of sessions kept per model; each has its own copy of the weights."""
+"""The maximum number of cached sessions per model; each has its own copy of the weights."""
 FOLDER = "session.model_external_initializers_file_folder_path"
 _SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
 
@@ -53,12 +53,13 @@ class _Made:
 
 
 class OnnxRunner(Runner):
-    """Run a model with ONNX Runtime, and read its logits and any named tensor (`qipf.OnnxModel`).
+    """Run a model with ONNX Runtime, and read its logits and any named tensor; public as `qipf.OnnxModel`.
 
     Args:
         source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. The package `onnx` is required to
             open a file and to read tensors that are not outputs.
-        output: The output that holds the logits; None for "logits" or the first floating-point output.
+        output: The output that holds the logits; None for the output called "logits" or, if there is none, the first
+            floating-point output.
         providers: The execution providers for a file; None for the CPU.
 
     Raises:
@@ -110,20 +111,20 @@ class OnnxRunner(Runner):
             return None
 
     def parse(self, text: str) -> FeatureSpec:
-        """Parse a reading; names of tensors may contain an "@"."""
+        """Parse a reading; tensor names may contain an "@"."""
         spec = FeatureSpec.parse(text, [*self.graph.tensors, *(one.name for one in self.inputs)])
         if spec.form == "input":
             raise Problem("layers", f"{text!r}: tensors have no input", hint="name the tensor that enters the layer")
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return the digests of `Graph.fingerprint`, if the graph is known."""
+        """Return two digests of the stored values, separated by a colon; None if the model file cannot be read."""
         if self._made.fingerprint is None and (graph := self.find_graph()) is not None:
             self._made.fingerprint = graph.fingerprint()
         return self._made.fingerprint
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the only input, or all inputs by name, in the types of the model."""
+        """Return a single input by position or several inputs by name, cast to the types that the model expects."""
         feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
         sizes = {name: len(values) for name, values in feeds.items() if values.ndim}
         if len(set(sizes.values())) != 1:
@@ -132,11 +133,11 @@ class OnnxRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context manager in which passes run."""
+        """Return a context manager that provides a function for running passes."""
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
-            self._note("outputs", f"of the outputs {', '.join(map(repr, self.choices))}, {self.output!r} is read; "
+            self._note("outputs", f"reading {self.output!r}, one of the outputs {', '.join(map(repr, self.choices))}; "
                        "select another with OnnxModel(path, output=...)")  # fmt: skip
 
         def run(batch: Batch) -> Pass:
@@ -165,7 +166,7 @@ class OnnxRunner(Runner):
         return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the tensors on every path from the inputs to the logits, or else the input."""
+        """Return the tensors that lie on every path from the inputs to the logits; if there are none, the input."""
         feeds, graph = self._feeds(batch.first(2)), self.graph
         at = self._find_logits(feeds)
         logits = at.tensor
@@ -195,12 +196,12 @@ class OnnxRunner(Runner):
         return tuple(found)
 
     def _inputs(self, feeds: Mapping[str, np.ndarray]) -> tuple[Candidate, ...]:
-        """Return the input if it is a single table, for models without hidden layers, such as forests."""
+        """Return the input if it is a single table, for models without hidden layers, such as random forests."""
         tables = [(name, one.shape) for name, one in feeds.items() if one.ndim == 2 and one.dtype.kind == "f"]
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the reading of the input of the last layer, or of the table if there is no linear layer."""
+        """Return the specification for reading the input of the last layer, or the table if no layer is linear."""
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)
@@ -210,7 +211,7 @@ class OnnxRunner(Runner):
         return FeatureSpec(tables[0].name, "rows") if tables else None
 
     def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the named tensors for a batch, in several runs if the model has a smaller fixed batch size.
+        """Return the named tensors for a batch; run the model several times if its fixed batch size is smaller.
 
         Args:
             feeds: All inputs by name, in the types of the model.
@@ -243,7 +244,7 @@ class OnnxRunner(Runner):
         return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
-        """Run a few rows, and return the named tensors that have one row per input; `keep` caches the session."""
+        """Run the model on a few rows; return the named tensors with one row per input. `keep` caches the session."""
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
         session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names))
@@ -251,7 +252,7 @@ class OnnxRunner(Runner):
         return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
 
     def _find_logits(self, feeds: Mapping[str, np.ndarray]) -> LogitsAt:
-        """Return the tensor with the logits, before a final softmax; the search runs once per model."""
+        """Return the tensor with the logits, before any final softmax or sigmoid; the result is cached."""
         if self.output not in self._made.logits:
             self._made.logits[self.output] = self._search(feeds)
         return self._made.logits[self.output]
@@ -269,8 +270,8 @@ class OnnxRunner(Runner):
                 after = in_rows(found[self.output])
                 for at in (LogitsAt(name, flat=after.ndim == 2), LogitsAt(name, last=True)):
                     if at.agrees(found[name], after, ending.operator):
-                        told = f"{self.output!r} is the output of a {ending.operator}, so its input {name!r} "
-                        self._note("ending", f"{told}is read as the logits; for a regression, pass task='numbers'")
+                        told = f"{self.output!r} is the output of a {ending.operator}, whose input {name!r} "
+                        self._note("ending", f"{told}is read as the logits; for regression, pass task='numbers'")
                         return at
         if has_probabilities(corner(in_rows(self.run(few, [self.output])[self.output]))):
             self._note("ending", f"{self.output!r} holds probabilities, so their logarithms are used as the logits; "
@@ -279,7 +280,7 @@ class OnnxRunner(Runner):
         return LogitsAt(self.output)
 
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
-        """Return the input of the layer that computes the logits if it has one row per prediction; otherwise, None.
+        """Return the input of the layer that computes the logits, or None unless this input has one row per prediction.
 
         If `maps` is true, also look for a convolution that computes per-pixel logits.
         """
@@ -299,8 +300,8 @@ class OnnxRunner(Runner):
         self._made.heads[logits] = None
         if names:
             shapes = " or ".join(f"{name!r} of shape {seen[name]}" for name in names if name in seen) or repr(names[0])
-            self._note("head", f"no features are read: {shapes} enters the last linear layer without one row per "
-                       "prediction; name another tensor with features=...")  # fmt: skip
+            self._note("head", f"no features are read, because the input of the last linear layer, {shapes}, does not "
+                       "have one row per prediction; name another tensor with features=...")  # fmt: skip
         return None
 
     def _note(self, about: str, message: str) -> None:
@@ -316,7 +317,7 @@ class OnnxRunner(Runner):
                 print(f"note: {message}", file=sys.stderr)
 
     def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Return the inputs of a batch by name as arrays; those of a perturbed batch may be tensors."""
+        """Return the inputs of a batch as arrays, keyed by name; a perturbed batch may hold tensors."""
         named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
         return {one.name: np.asarray(to_numpy(named[one.name])).astype(one.dtype, copy=False) for one in self.inputs}
 
@@ -331,7 +332,7 @@ class OnnxRunner(Runner):
             if missing:
                 raise Problem(
                     "data", f"batch {number}: the ONNX model takes {wanted}, but the data has "
-                    f"{', '.join(map(repr, inputs))}", hint=f"add the missing {', '.join(map(repr, missing))}",
+                    f"{', '.join(map(repr, inputs))}", hint=f"add {', '.join(map(repr, missing))}",
                 )  # fmt: skip
             return [(one, inputs[one.name]) for one in self.inputs]
         given = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
@@ -343,7 +344,7 @@ class OnnxRunner(Runner):
         return list(zip(self.inputs, given, strict=True))
 
     def _session(self, names: tuple[str, ...]) -> Any:
-        """Return a session with these outputs: the session of the model or a cached session."""
+        """Return a session with these outputs: the session of the model, or one that is opened if needed and cached."""
         own = {output.name for output in self.session.get_outputs()}
         extra = tuple(sorted(set(names) - own))
         if not extra:
@@ -373,7 +374,7 @@ class OnnxRunner(Runner):
         )
         try:
             return runtime.InferenceSession(content, options, enable_fallback=0, **chosen)
-        except Exception as error:  # errors of ONNX Runtime have no common class
+        except Exception as error:  # ONNX Runtime errors have no common base class
             name, version = str(self.path or "the model"), runtime.__version__
             raise Problem("model", f"{name} cannot be run by ONNX Runtime {version}: {_in_one_line(error)}") from None
 
@@ -389,7 +390,7 @@ def _declared(sizes: Sequence[Any]) -> tuple[int | None, ...]:
 
 
 def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, list[str], list[str]]:
-    """Return the output to read, all floating-point outputs, and the candidates for it."""
+    """Return the output to read, all floating-point outputs, and the outputs from which it was chosen by position."""
     outputs = {output.name: output for output in declared}
     floating = [name for name, output in outputs.items() if output.type in FLOATING]
     if wanted is not None:
@@ -446,7 +447,7 @@ def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]
 def _called(session: Any, names: Sequence[str], feeds: dict[str, np.ndarray]) -> list[Any]:
     try:
         return session.run(list(names), feeds)
-    except Exception as error:  # errors of ONNX Runtime have no common class
+    except Exception as error:  # ONNX Runtime errors have no common base class
         raise Problem("data", f"the ONNX model could not be run: {_in_one_line(error)}") from None
 
 
@@ -468,7 +469,7 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     )
     if wrong:
         scale = f"scale it as in training, for example x.astype('{name}') / 255"
-        hint = scale if name.kind == "f" else "convert it first"
+        hint = scale if name.kind == "f" else "convert the data first"
         raise Problem("data", f"{found} takes {name}, but the data has {array.dtype}", hint=hint)
     _check_shape(array, to, found)
     if array.dtype == name:
@@ -480,7 +481,7 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     with np.errstate(over="ignore"):
         cast = array.astype(name)
     if name == np.float16 and np.isinf(cast).any() and not np.isinf(array).any():
-        raise Problem("data", f"{found} takes float16, but the data has values above 65,504", hint="scale it first")
+        raise Problem("data", f"{found} takes float16, but the data has values beyond ±65,504", hint="scale it first")
     return cast
 
 

@@ -18,16 +18,16 @@ from qipf._common.optional import require
 from qipf.runners.runner import CORNER, computes
 
 _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Dropout", "Transpose")
-"""Operators that keep the values and their order within a row."""
+"""Operators that change at most the shape, order or type of the values."""
 _SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
-"""Operators that only change the shape."""
+"""Operators that change at most the shape."""
 _AFTER_MAPS = ("Identity", "Cast", "Dropout", "Add", "Mul", "Div", "Sub", "Resize", "Upsample")
 """Operators that may follow the convolution that computes per-pixel logits."""
 _LINEAR = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
 _SHAPES = ("Shape", "Size")
-"""Operators whose output depends only on shapes, so it counts as constant."""
+"""Operators whose output depends only on shapes and therefore counts as constant."""
 _FLOATS = (1, 10, 11)
-"""The tensor types float, float16 and double."""
+"""The ONNX codes of the tensor types float, float16 and double."""
 
 CHUNK = 2**20
 """The number of weights that are hashed at a time."""
@@ -51,7 +51,7 @@ class LogitsAt(NamedTuple):
     probabilities: bool = False
     """True if the tensor contains probabilities, whose logarithms are the logits."""
     flat: bool = False
-    """True if all values of an input are its logits, because only reshapes follow."""
+    """True if the values must be reshaped to one row of logits per input."""
     last: bool = False
     """True if the tensor has shape (N, H, W, C), because a transposition follows."""
 
@@ -60,7 +60,7 @@ class LogitsAt(NamedTuple):
         return np.moveaxis(values, 3, 1) if self.last else values
 
     def agrees(self, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
-        """Return True if the operator maps `before` to `after`, up to rounding; compare only a corner of images."""
+        """Return True if the operator maps `before` to `after`, up to rounding; for images, compare only a corner."""
         if before.size != after.size or before.dtype.kind != "f" or (self.last and not before.ndim == after.ndim == 4):
             return False
         values = self.moved(before)
@@ -114,9 +114,9 @@ class Graph:
         return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges concatenated messages
 
     def ending(self, output: str) -> Ending | None:
-        """Return the input of the softmax or sigmoid that computes `output`, if any.
+        """Return the softmax or sigmoid that computes `output` and the candidates for its input; None if there is none.
 
-        A softmax written as exp(x - max) / sum has two candidates: x and x - max.
+        For a softmax written as exp(x - max) / sum, the candidates are x and x - max.
         """
         node = self._source(output)
         if node is None:
@@ -133,7 +133,7 @@ class Graph:
     def head_inputs(self, logits: str) -> tuple[str, ...]:
         """Return the input of the linear layer that computes the logits, followed by tensors with the same values.
 
-        The tensors differ only in shape, and a run shows which tensor has one row per input.
+        These tensors differ only in shape; running the model shows which of them has one row per input.
         """
         node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
@@ -168,7 +168,7 @@ class Graph:
     def cuts(self, target: str) -> list[str]:
         """Return the tensors that lie on every path from the inputs to `target`, in order.
 
-        They are the hidden states of the network, without branches, attention maps and gates.
+        They are the hidden states of the network; tensors inside branches, such as attention maps, are excluded.
         """
         needed = self._needed(target)
         nodes = [node for node in self._model.graph.node if any(name in needed for name in node.output)]
@@ -183,7 +183,7 @@ class Graph:
         return [name for name in dict.fromkeys(found) if name in self._maker and name != target]
 
     def kernels(self) -> dict[str, np.ndarray]:
-        """Return the floating-point tensors in the file with two or more dimensions larger than 1, by name."""
+        """Return the floating-point tensors in the file that have at least two dimensions larger than 1, by name."""
         from onnx import numpy_helper
 
         stored = [tensor for tensor in self._model.graph.initializer if tensor.data_type in _FLOATS]
@@ -194,10 +194,10 @@ class Graph:
         }
 
     def fingerprint(self) -> str | None:
-        """Return two digests of the stored values, separated by a colon, or None if there are none.
+        """Return two digests of the stored values, separated by a colon, or None if there are no values.
 
         The first digest covers all tensors; it is empty if some tensors are in other files. The second digest covers
-        floating-point weights without their names and order, so it is equal for most exports of one network.
+        floating-point weights regardless of their names and order, so it is equal for most exports of one network.
         """
         from onnx import numpy_helper
 
@@ -248,7 +248,7 @@ def _moves_rows(node: Any) -> bool:
 
 
 def _unordered(values: np.ndarray) -> tuple[int, int]:
-    """Return the number of values, and the sum of a hash of each."""
+    """Return the number of values and the sum of their hashes."""
     total, values = 0, values.ravel()
     for start in range(0, values.size, CHUNK):
         bits = values[start : start + CHUNK].astype(np.float32).view(np.uint32).astype(np.uint64)
@@ -259,12 +259,12 @@ def _unordered(values: np.ndarray) -> tuple[int, int]:
 
 
 def corner(values: np.ndarray) -> np.ndarray:
-    """Crop per-pixel logits (N, C, H, W) for checks; other logits are unchanged."""
+    """Crop per-pixel logits (N, C, H, W) for checks; return other logits unchanged."""
     return values[:, :, :CORNER, :CORNER] if values.ndim == 4 else values
 
 
 def read_model(source: Path | bytes) -> Any:
-    """Parse and check an ONNX file, or the content of a file without external weights, before it is opened."""
+    """Parse and check an ONNX file, or the content of a file without external weights, before ONNX Runtime opens it."""
     onnx = require("onnx", extra="onnxruntime")
     name = str(source) if isinstance(source, Path) else "the model"
     content = _content(source) if isinstance(source, Path) else source
@@ -287,14 +287,14 @@ def _content(path: Path) -> bytes:
     size = path.stat().st_size
     if size > LARGEST:
         raise Problem(
-            "model", f"{path} takes up {size / 2**30:.3g} GiB, but an ONNX file may have at most 2 GiB",
+            "model", f"{path} takes up {size / 2**30:.3g} GiB, but an ONNX file may not exceed 2 GiB",
             hint="save its weights in another file: onnx.save(model, path, save_as_external_data=True)",
         )  # fmt: skip
     return path.read_bytes()
 
 
 def _check_files(model: Any, name: str, folder: Path | None) -> None:
-    """Raise Problem if a file of weights is missing or lies outside the folder of the model, even through a link."""
+    """Raise Problem if a weights file is missing or, once links are resolved, outside the folder of the model."""
     for tensor in _tensors(model):
         if tensor.data_location != 1 and not tensor.external_data:
             continue
@@ -326,7 +326,7 @@ def _check_domains(model: Any, name: str) -> None:
         for node in graph.node:
             if node.domain not in STANDARD and node.domain not in own:
                 raise Problem(
-                    "model", f"{name} needs a library for the operator {node.op_type!r} of {node.domain!r}",
+                    "model", f"{name} needs a library for the operator {node.op_type!r} of the domain {node.domain!r}",
                     hint="pass an InferenceSession in which that library is registered",
                 )  # fmt: skip
 

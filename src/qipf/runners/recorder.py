@@ -1,7 +1,7 @@
 """Record inputs and outputs of the modules of a torch model, without changing the model.
 
-Several threads may read one model at the same time: a hook writes only to the pass of its own thread. The first of
-several overlapping calls saves modes, buffers and random states, and the last call restores them.
+Several threads may read one model at the same time: a hook writes only to the pass of its own thread. If calls overlap,
+the first to start saves modes, buffers and random states, and the last to finish restores them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PerPass:
             self._of_thread.value = value
 
     def get(self) -> Any:
-        """Return the value, if any; after a graph break, it is the value of the graph."""
+        """Return the value of the graph being traced or of this thread; if the thread has none, that of the graph."""
         if torch.compiler.is_dynamo_compiling():
             return self._of_graph
         value = getattr(self._of_thread, "value", None)
@@ -90,7 +90,7 @@ class _Call(NamedTuple):
 
 
 class _HeadHook(_Hook):
-    """Keep the inputs of all layers that may compute the logits; after the first pass, only of the layer that did."""
+    """Keep the inputs of all layers that may compute the logits; after the first pass, that of the layer that did."""
 
     only: nn.Module | None = None
 
@@ -128,7 +128,7 @@ class Recorder:
         module: The model.
         read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits.
         head: The layer that computes the logits; None to find it in each pass.
-        endings: Also record softmax and sigmoid modules, for `ending`.
+        endings: Also record softmax and sigmoid modules, as the method `ending` requires.
 
     Attributes:
         active: True if there are hooks.
@@ -180,7 +180,7 @@ class Recorder:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Add the hooks in this context, and remove them on exit."""
+        """Return a context manager that adds the hooks on entry and removes them on exit."""
         self.attach()
         try:
             yield
@@ -207,7 +207,7 @@ class Recorder:
         return values if last is None or last.output is not values else last.entered
 
     def taken(self) -> dict[str, Tensor]:
-        """Return the features by key, without checks, which cannot be traced."""
+        """Return the features by key, without the checks of `take`, which cannot be traced."""
         values = self.close()
         for key, hook in self.hooks.items():
             if key not in values:
@@ -303,7 +303,7 @@ class _Held(NamedTuple):
     def restore(self) -> None:
         self.module.training = self.training
         for name, buffer, value, version in self.buffers:
-            # batch norm updates buffers without a new version, and copying equal values would break saved graphs
+            # batch norm updates buffers without a new version; copying equal values would invalidate autograd graphs
             if buffer._version != version or not torch.equal(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
@@ -403,7 +403,7 @@ def _random_states() -> tuple[Any, ...]:
 
 
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return every submodule, also inside compiled parts, under each of its names."""
+    """Return all submodules, including those inside compiled parts, under each of their names."""
     return {
         name.replace("_orig_mod.", ""): module
         for name, module in model.named_modules(remove_duplicate=False)
@@ -416,7 +416,7 @@ def find_module(modules: Mapping[str, nn.Module], name: str, argument: str = "fe
     if name in modules:
         return modules[name]
     near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"
-    hint = f"the most similar names are {near}; model.named_modules() lists all"
+    hint = f"the most similar names are {near}; model.named_modules() lists all names"
     raise Problem(argument, f"the model has no module {name!r}", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""The interface of a runner, which executes a model: it binds inputs, runs passes and reads features.
+"""The interface of runners. A runner executes a model: it binds inputs to arguments, runs passes and reads features.
 
 `qipf.runners.loading.open_model` returns the runner for a torch module, an exported program, an ONNX file or session,
 a scikit-learn estimator, or a function. Runners do not depend on the task, except that they encode labels.
@@ -22,17 +22,18 @@ from qipf.data.batches import Batch, InputSpec, as_numbers, mask_key, one_per_ro
 from qipf.runners.features import Candidate, FeatureSpec, choose_reading
 
 OUTPUT = "onnx_output"
-"""The key under which a fitted scorer records the name of the output."""
+"""The key under which a fitted scorer records the name of the model output that it reads."""
 CORNER = 64
 """The height and width of the part of an image whose logits are checked."""
 SURE = 10
-"""The minimum number of rows for a column in [0, 1] to count as probabilities; few values may be so by chance."""
+"""The minimum number of rows for a column in [0, 1] to count as probabilities; a few logits may lie there by chance."""
 TINY = np.finfo(np.float32).tiny
-"""The smallest probability, so that all logarithms are finite."""
+"""The lower bound of probabilities before taking logarithms, so that all logarithms are finite."""
 REMEDY = "return the input of the sigmoid, or pass task=qipf.tasks.Classes(raw=True) if these are logits"
 TOLERANCE = 1e-3
+"""The tolerance for differences between two fingerprints."""
 HALF_TOLERANCE = 2e-2
-"""The tolerance for models in half precision, because rounding changes the projections by about 0.001."""
+"""The tolerance for models in half precision, in which rounding changes the projections by about 0.001."""
 HALF = 6
 """The index of the half-precision flag in a fingerprint, between the numbers for parameters and for buffers."""
 
@@ -56,8 +57,8 @@ class Runner(ABC):
     Attributes:
         inputs: The names and types of the inputs; empty if unknown.
         device: The device of the inputs and of random generators; None outside torch.
-        noted_output: The name of the output that is read, if the model has several.
-        fixed: The fixed batch size of the model; None for any size.
+        noted_output: The name of the output that is read; None if the model has only one output.
+        fixed: The fixed batch size of the model; None if batches may have any size.
         regression: True if the model is a regressor.
     """
 
@@ -80,7 +81,7 @@ class Runner(ABC):
     def reading(
         self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True
     ) -> AbstractContextManager[Run]:
-        """Return a context manager in which passes run without changing the model.
+        """Return a context manager that provides a function for running passes, which leave the model unchanged.
 
         Args:
             read: The features to read, by key.
@@ -98,7 +99,7 @@ class Runner(ABC):
 
     @abstractmethod
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the reading of the input of the layer that computes the logits, if there is such a layer.
+        """Return the specification for reading the input of the layer that computes the logits; None if there is none.
 
         Args:
             batch: A batch to run.
@@ -132,7 +133,7 @@ class Runner(ABC):
         return choose_reading(self.candidates(batch), batch.texts)
 
     def fingerprint(self) -> list[float] | str | None:
-        """Return numbers or a digest that identify the weights, if any."""
+        """Return a fingerprint of the weights, as numbers or a digest; None if there is none."""
         return None
 
     def encode(self, labels: Any) -> Any:
@@ -159,7 +160,7 @@ class Runner(ABC):
 def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
     """Return True if two fingerprints differ by more than rounding errors.
 
-    Fingerprints of a torch module and an ONNX model count as equal.
+    The fingerprints of a torch module and of an ONNX model cannot be compared and count as equal.
     """
     if isinstance(one, str) or isinstance(other, str):
         if not isinstance(one, str) or not isinstance(other, str):

@@ -83,7 +83,7 @@ class SklearnRunner(FunctionRunner):
 
     def _predict(self, table: np.ndarray, raw: bool) -> np.ndarray:
         given: Any = table
-        if self._columns is not None:  # scikit-learn warns if the column names of the fit are missing
+        if self._columns is not None:  # scikit-learn warns if the column names seen during fitting are missing
             given = require("pandas", extra="bench").DataFrame(table, columns=list(self._columns))
         if not raw and hasattr(self.model, "predict_proba"):
             found = np.asarray(self.model.predict_proba(given))

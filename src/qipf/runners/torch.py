@@ -1,4 +1,4 @@
-"""Run a torch module: bind inputs to its forward method, find the logits in its output, and read its layers."""
+"""Run a torch module: pass inputs to its forward method, find the logits in its output, and read its layers."""
 
 from __future__ import annotations
 
@@ -47,14 +47,17 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _TORCH = str(Path(torch.__file__).parent)
 NEAR = 0.2
-"""The maximum distance between logits and the upsampled output of their layer, in standard deviations of the logits."""
+"""The maximum distance between the logits and the upsampled output of the layer that computes them.
+
+The distance is measured in standard deviations of the logits.
+"""
 WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "nearest"},
     {"mode": "bilinear", "align_corners": False},
     {"mode": "bilinear", "align_corners": True},
     {"mode": "bicubic", "align_corners": False},
 )
-"""Interpolation arguments with which models upsample logits to the size of the image."""
+"""Arguments of `interpolate` with which models upsample logits to the size of the image."""
 MEETING = 8
 """The number of rows used to find layers that depend on all inputs."""
 LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.Conv2d"
@@ -103,7 +106,7 @@ class TorchRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context manager in which passes run."""
+        """Return a context manager that provides a function for running passes."""
         del show
         recorder = Recorder(self.module, read, endings=not raw)
         heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
@@ -152,7 +155,7 @@ class TorchRunner(Runner):
                 return tuple(self._values(batch).shape)
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the module outputs with one row per input that depend on every input of the model."""
+        """Return the module outputs that have one row per sample and depend on every input of the model."""
         module = original(self.module)
         names: dict[nn.Module, list[str]] = {}
         for name, part in named_modules(module).items():
@@ -205,7 +208,7 @@ class TorchRunner(Runner):
         return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the reading of the input of the last linear layer or, for pixels, of a convolution, if any."""
+        """Return the specification for reading the input of the last linear layer (for pixels, convolution), if any."""
         single = all(size == 1 for size in output[2:])
         kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
         if not any(isinstance(module, kind) for module in self.module.modules()):
@@ -266,7 +269,7 @@ class TorchRunner(Runner):
         return value
 
     def _first(self, batch: Batch, rows: int) -> Batch:
-        """Return the first rows, or the batch repeated to the fixed batch size of the model."""
+        """Return the first rows; if the model has a fixed batch size, repeat the batch to fill it."""
         if self.fixed is None or batch.rows > self.fixed:
             return batch.first(rows)
         index = np.arange(self.fixed) % batch.rows
@@ -274,7 +277,7 @@ class TorchRunner(Runner):
         return Batch(args, kwargs, labels, mask, self.fixed, batch.number, [batch.numbers[int(i)] for i in index])
 
     def _values(self, batch: Batch, module: nn.Module | None = None) -> Tensor:
-        """Run a batch and return the output with the logits, in its own shape and type."""
+        """Run a batch and return the output that contains the logits, unchanged."""
         module = module or self.module
         values = find_values(call(module, batch.args, batch.kwargs, batch.number))
         if self.module.training:
@@ -284,15 +287,15 @@ class TorchRunner(Runner):
                 hint="pass a copy of the model, or wait until collect returns",
             )
         if values.ndim == 0 or values.shape[0] != batch.rows:
-            found = values.shape[0] if values.ndim else "a single number"
+            found = f"{values.shape[0]} rows" if values.ndim else "a single number"
             raise Problem(
-                "data", f"batch {batch.number}: the model returned {found} rows for {batch.rows} inputs",
+                "data", f"batch {batch.number}: the model returned {found} for {batch.rows} inputs",
                 hint="the first axis must be the batch; x[None] adds this axis to a single input",
             )  # fmt: skip
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
-        """Return the convolution that computes the logits (N, C, H, W); None if it is `last`, the last one called."""
+        """Return the convolution that computes the logits (N, C, H, W); None if `last` is the only candidate."""
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
         ]
@@ -323,7 +326,7 @@ class TorchRunner(Runner):
             example = next((f", for example features={name!r}" for name in before.values()), "")
             raise Problem(
                 "features", f"the modules {told} have {logits.shape[1]} outputs per pixel, and any of them may compute "
-                "the logits", hint=f"name the module whose output enters the right one{example}",
+                "the logits", hint=f"name the module that feeds the correct one{example}",
             )  # fmt: skip
         return order[0]
 
@@ -331,13 +334,13 @@ class TorchRunner(Runner):
 def exported_module(program: ExportedProgram) -> nn.Module:
     """Convert a program to a module, with its original submodules if torch can restore them.
 
-    The attribute `fixed_batch` of the module is the batch size of the program, or None for any size.
+    The attribute `fixed_batch` of the module is the fixed batch size of the program, or None if any size is allowed.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch triggers its own deprecation warnings
             module = unflatten(program)
-    except Exception:  # torch may raise anything for graphs that it cannot split
+    except Exception:  # torch may raise any exception for graphs that it cannot split
         module = program.module()  # without submodules, no hooks fire
     else:
         for name, part in [*module.named_modules(remove_duplicate=False)]:
@@ -352,7 +355,7 @@ def exported_module(program: ExportedProgram) -> nn.Module:
 
 
 def _layer(part: nn.Module) -> nn.Linear | nn.Conv2d | None:
-    """Return the linear layer or convolution that a subgraph was exported from; None for anything else."""
+    """Return the linear layer or convolution from which a subgraph was exported; None for other subgraphs."""
     graph: Any = getattr(part, "graph", None)
     kind = getattr(part, "_ty", None)
     parameters = dict(part.named_parameters())
@@ -419,7 +422,7 @@ def as_device(name: str, value: torch.device | str) -> torch.device:
 
 
 def to_tensor(values: Any, name: str = "data") -> Tensor:
-    """Convert `values` to a tensor; arrays that torch cannot share are copied."""
+    """Convert `values` to a tensor; arrays whose memory torch cannot share are copied."""
     if isinstance(values, Tensor):
         return values
     array = native(as_numbers(values, name))
@@ -471,7 +474,7 @@ def _hint(model: nn.Module, inputs: list[Any]) -> str:
     if fixed is not None and any(isinstance(one, Tensor) and one.ndim and len(one) != fixed for one in inputs):
         return f"it was exported for {fixed} rows: pass batch_size={fixed}, or export it with dynamic_shapes"
     return (
-        "pass one input per argument of its forward, with the shape, type and scale used in training; "
+        "pass one input per argument of its forward method, with the shape, type and scale used in training; "
         "x[None] adds a batch axis to a single input"
     )
 
@@ -512,7 +515,7 @@ def _candidate(name: str, part: nn.Module, shape: tuple[int, ...], classes: int)
 
 
 def _tensors(batch: Batch) -> list[Any]:
-    """Return the positions and names of the inputs that have rows."""
+    """Return the positions or names of the inputs that have rows."""
     given = {**dict(enumerate(batch.args)), **batch.kwargs}
     return [key for key, one in given.items() if isinstance(one, Tensor) and one.ndim]
 
@@ -587,6 +590,6 @@ def _numbers(tensors: Sequence[Tensor]) -> list[float]:
 
 
 def _compressed(values: Tensor) -> Tensor:
-    """Return signed logarithms of finite values, because buffers differ in scale and masks may be infinite."""
+    """Return signed logarithms of the clamped values, because buffers differ in scale and masks may be infinite."""
     finite = values.float().nan_to_num(nan=0.0).clamp(-HALF_MOST, HALF_MOST)
     return finite.sign() * finite.abs().log1p()
