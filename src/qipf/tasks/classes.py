@@ -59,8 +59,8 @@ class Classes(Task):
 class Labels(Task):
     """L binary labels per input, from logits (N, L) with one sigmoid per label.
 
-    Each of the N * L rows, ordered by input, is a prediction of a binary classifier with one logit. Its features are
-    the features of the input, a one-hot vector of the label, and the logit.
+    Each of the N * L rows, ordered by input, is a prediction of a binary classifier with one logit. The features of a
+    row are those of the input, a one-hot vector of the label, and the logit.
 
     Args:
         raw: Treat the output as logits, even if it looks like probabilities.
@@ -100,7 +100,7 @@ class Labels(Task):
             row, column = np.argwhere((values != 0) & (values != 1))[0].tolist()
             raise Problem(
                 "labels", f"{values[row, column]} for label {column}", expected="0 or 1",
-                row=int(batch.numbers[row]), hint="remove such inputs; for a regression, pass task='numbers'",
+                row=int(batch.numbers[row]), hint="remove such inputs; for regression, pass task='numbers'",
             )  # fmt: skip
         return xp.astype(table, xp.int64)
 
@@ -151,7 +151,7 @@ class Labels(Task):
 
 @dataclass(frozen=True)
 class Numbers(Task):
-    """A regression with outputs (N, k), floating-point targets (N,) or (N, k), and one score per input."""
+    """Regression with outputs (N, k), floating-point targets (N,) or (N, k), and one score per input."""
 
     name: ClassVar[str] = "numbers"
     noun: ClassVar[str] = "prediction"
@@ -162,7 +162,7 @@ class Numbers(Task):
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
         """Return True for floating-point targets that match the output and are not all 0 or 1.
 
-        Without targets, return True for a single output.
+        If there are no targets, return True for a single output.
         """
         columns = output[1] if len(output) > 1 else 1
         if len(output) == 0 or any(size != 1 for size in output[2:]):
@@ -194,7 +194,7 @@ class Numbers(Task):
         return labels
 
     def predicted(self, outputs: Outputs) -> Array:
-        """Return the predicted numbers, (M,) or (M, k)."""
+        """Return the predicted values, (M,) or (M, k)."""
         return squeezed(outputs.logits)
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 WAITING = 2**22
-"""The maximum number of bytes buffered on the model's device, because few large copies are faster than many small."""
+"""The maximum number of bytes buffered on the model's device; a few large copies are faster than many small ones."""
 MOST_WAITING = 256
 """The maximum number of buffered batches, which limits the overhead of small batches."""
 LOOK = 8
@@ -51,7 +51,7 @@ class Start(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The model and the task, to be saved."""
+        """Facts about the model and the task, to be saved."""
         return {**self.runner.facts(), "task": self.task.noted()}
 
     @contextmanager
@@ -156,15 +156,15 @@ def collect(
     cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is called several
     times, its last call is recorded.
 
-    The results, in the order of the data, are torch tensors for torch modules, and for tokens and pixels of any model;
-    otherwise, they are NumPy arrays.
+    The results are in the order of the data. They are torch tensors if the model is a torch module or if the task is
+    "tokens" or "pixels"; otherwise, they are NumPy arrays.
 
     Args:
         model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
             `.onnx` file, or `qipf.OnnxModel`), a scikit-learn, XGBoost or LightGBM estimator, or a function of arrays,
             such as a JAX function or a Keras model.
         data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches.
-            A tuple of two arrays contains inputs and labels; a list of two arrays contains two batches of inputs. Pass
+            A tuple of two arrays is read as inputs and labels, a list of two arrays as two batches of inputs. Pass
             several inputs as ((a, b), labels), as ((a, b), None) without labels, or as a dict whose keys are argument
             names of `forward`. A single input in a dict may also have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
@@ -212,7 +212,7 @@ def gather(
     """Return the rows that a task samples from parts, and the index of each input in the user's data."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
-    with closing(found):  # so that an error here restores the model immediately
+    with closing(found):  # so that the model is restored immediately after an error here
         for part in found:
             if part.batch is not batch:
                 batch, first = part.batch, len(numbers)
@@ -240,8 +240,8 @@ def collect_augmented(
 ) -> Outputs:
     """Return the rows of all inputs and their perturbed copies.
 
-    For classes, the rows are in bfloat16 on the model's device, `groups` is the input of each row, and `positions` is
-    the copy, with 0 for the unperturbed input.
+    For classes, the rows are in bfloat16 on the model's device, `groups` contains the index of the input, and
+    `positions` contains the index of the copy, which is 0 for the unperturbed input.
 
     Args:
         start: The model and labelled data.
@@ -250,7 +250,8 @@ def collect_augmented(
         perturb: Use the built-in perturbations.
         own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
-        memory: The maximum size of the rows in bytes. If the data needs more, it is sampled; loaders are truncated.
+        memory: The maximum size of the rows in bytes. If the data needs more, it is sampled; loaders and iterables are
+            truncated.
         seed: The seed of the sample and of the perturbations.
         trial: A test of views, to be run on some of the images.
         progress: Show a progress bar.
@@ -357,7 +358,7 @@ class Columns:
             expected = (self._inputs or 0) * (len(rows) // max(1, batch.rows))
             self._kept = {name: _Rows(name, expected) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
-            found = f"only some of the batches have {name} (found in batch {batch.number})"
+            found = f"only some of the batches have {name} (detected in batch {batch.number})"
             raise Problem("data", found, hint="provide them in all batches or in none")
         if all(self._is_home(values) for values in found.values()):
             for name, values in found.items():

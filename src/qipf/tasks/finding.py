@@ -44,10 +44,10 @@ def find_task(
 ) -> Task:  # fmt: skip
     """Return the requested task, or infer it from the output and the labels of the first batch.
 
-    The output is given by its shape, or by a function that is called only if the labels do not determine the task.
+    `output` is the shape of the output, or a function that returns the shape and is called only if needed.
 
     Raises:
-        Problem: The data fits no task, or the labels are ambiguous, such as one-hot vectors or floats -1 and 1.
+        Problem: The data fits no task, or the labels are ambiguous, such as one-hot vectors or targets of -1 and 1.
     """
     if task is not None:
         return make_task(task)

@@ -44,7 +44,7 @@ class GenerationWatch:
         elif input_ids.shape[1] != self._ids.shape[1] + 1 or not torch.equal(input_ids[:, :-1], self._ids):
             raise ValueError(
                 f"input_ids: expected the previous ids and one new token, (N, {self._ids.shape[1] + 1}), got other ids "
-                f"{tuple(input_ids.shape)}; use a new GenerationWatch for each call of generate, and no beam search"
+                f"{tuple(input_ids.shape)}; use a new GenerationWatch for each call of generate, without beam search"
             )
         else:
             self._chosen.append(self._log_chosen(input_ids[:, -1]))

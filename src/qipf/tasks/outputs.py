@@ -19,7 +19,7 @@ PROBABILITIES = (
     "numpy.log(numpy.clip(p, 1e-7, 1)), or numpy.log(p / (1 - p)) for one column"
 )
 Method = Literal["mean", "max", "sum"]
-"""Methods of summarising several numbers."""
+"""Methods for summarising several values."""
 
 
 class TokenSummary(NamedTuple):
@@ -40,7 +40,7 @@ class TokenSummary(NamedTuple):
     entropy: Array
     """The entropy of the softmax in nats, (M,)."""
     log_label: Array | None
-    """The log probability of the label, (M,), or None without labels."""
+    """The log probability of the label, (M,), or None if there are no labels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +48,14 @@ class Outputs:
     """Logits, features and labels of M predictions, as arrays of any supported library.
 
     A single column contains the logits of a binary model (which predicts `logit > 0`) if the labels are integers,
-    booleans, or all 0.0 or 1.0. Otherwise, it contains the predictions of a regression. Probabilities passed as logits
-    trigger a warning.
+    booleans, or all 0.0 or 1.0. Otherwise, it contains the predictions of a regression model. Probabilities passed as
+    logits trigger a warning.
 
     Attributes:
-        logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for a regression, the predictions;
+        logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for regression, the predictions;
             for tokens, the log odds of the predicted token, (M, 1).
         features: (M, D), penultimate features, or None.
-        labels: (M,), true classes (integers from 0 to C - 1) or tokens; (M,) or (M, C), floating-point targets of a
+        labels: (M,), true classes (integers from 0 to C - 1) or tokens; (M,) or (M, C), floating-point targets for
             regression; or None. The labels 0.0 and 1.0 of a binary model are converted to integers.
         layers: Additional features, each (M, D_i), keyed by module name.
         groups: (M,), the index of the input to which each row belongs; None if row i belongs to input i.
@@ -172,7 +172,7 @@ class Outputs:
 
     @property
     def regression(self) -> bool:
-        """True for a regression."""
+        """True if the outputs are those of a regression model."""
         return (self.task or _task_of(self)) == "numbers"
 
     @property
@@ -180,11 +180,11 @@ class Outputs:
         """The predicted classes or tokens, (M,); for a single logit, 1 if it is positive and 0 otherwise.
 
         Raises:
-            Problem: The outputs belong to a regression.
+            Problem: The outputs are those of a regression model.
         """
         if self.regression:
             raise Problem(
-                "outputs", "a regression does not predict classes",
+                "outputs", "a regression model does not predict classes",
                 hint="for a binary classifier, pass labels of 0 and 1",
             )  # fmt: skip
         return predicted_classes(self.logits) if self.summary is None else self.summary.predicted
@@ -194,7 +194,7 @@ class Outputs:
         """True for each prediction that equals its label, (M,).
 
         Raises:
-            Problem: There are no labels, or the outputs belong to a regression.
+            Problem: There are no labels, or the outputs are those of a regression model.
         """
         if self.labels is None:
             raise Problem("outputs", "errors are unknown without labels", hint="collect outputs from labelled data")
@@ -259,7 +259,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
     """Summarise the values of each group, (count,) in float64; the mean or maximum of an empty group is NaN.
 
     Args:
-        values: One number per prediction, of any shape.
+        values: An array of any shape with one value per prediction.
         groups: The group of each value, as integers; values in negative groups are ignored.
         count: The number of groups; None for the largest value in `groups` plus one.
         how: "mean", "max" or "sum".
@@ -297,7 +297,7 @@ def predicted_classes(logits: Array) -> Array:
 
 
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
-    """Raise Problem for the first label that is not a class of a model with this number of logits.
+    """Raise Problem for the first label that is not a class of a model with `columns` logits.
 
     Unless `task` is "classes", floating-point labels with one column per logit are accepted as regression targets.
     `numbers` contains the index of each row in the user's data, for the message.
@@ -324,14 +324,14 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     expected = f"classes from 0 to {columns - 1}, one per logit"
     hint = "number the classes from 0, and remove inputs without a class"
     if values[row] == columns and values.min() >= 1:
-        hint = "if the classes are numbered from 1, pass labels - 1 (or --labels-from 1 to fit, score or compare)"
+        hint = "if the classes are numbered from 1, pass labels - 1 (or --labels-from 1 with fit, score or compare)"
     if columns == 1:
         expected = "0 or 1 for a one-logit model"
-        hint = "number the classes 0 and 1, or pass task='numbers' and floating-point targets for a regression"
+        hint = "number the classes 0 and 1, or pass task='numbers' and floating-point targets for regression"
     elif not bad.any():
         hint = "pass labels.astype('int64')"
     elif floating:
-        hint = f"pass integers; a regression with {columns} outputs needs targets (N, {columns})"
+        hint = f"pass integers; a regression model with {columns} outputs needs targets (N, {columns})"
     found = f"{values[row]} ({values.dtype})" if floating else f"{values[row]}"
     raise Problem("labels", found, expected=expected, row=row if numbers is None else int(numbers[row]), hint=hint)
 
@@ -339,8 +339,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
 def check_targets(labels: Array) -> None:
     """Raise Problem if floating-point labels could be classes, in which case the user must pass the task.
 
-    Labels are ambiguous if all are -1 or 1, if at least ten rows have only two values, or if every row of several
-    columns sums to 1.
+    Labels are ambiguous if all are -1 or 1, if at least ten rows have only two distinct values, or if there are several
+    columns and every row sums to 1.
     """
     if 0 in labels.shape or is_traced(labels):
         return
@@ -353,11 +353,11 @@ def check_targets(labels: Array) -> None:
         found, way = "every row sums to 1", "pass labels.argmax(1) for smoothed classes"
     else:
         return
-    raise Problem("labels", found, hint=f"{way}, or task='numbers' for a regression")
+    raise Problem("labels", found, hint=f"{way}, or task='numbers' for regression")
 
 
 def as_classes(labels: Array, columns: int) -> Array:
-    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; else unchanged."""
+    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; otherwise unchanged."""
     xp = namespace(labels)
     floating = columns == 1 and len(labels.shape) == 1 and xp.isdtype(labels.dtype, "real floating")
     return xp.astype(labels, xp.int64) if floating and zeros_and_ones(labels) else labels
@@ -396,7 +396,7 @@ def _task_of(outputs: Outputs) -> str:
 
 
 def _check_columns(labels: Array, columns: int, task: str) -> None:
-    """Raise Problem unless multi-dimensional labels are the targets of a multi-output regression."""
+    """Raise Problem unless multi-dimensional labels are the targets of a multi-output regression model."""
     shape = tuple(labels.shape)
     found = f"got {kind_of(labels)} for logits with {columns} column{'s' if columns > 1 else ''}"
     if len(shape) == 2 and shape[1] == 1:

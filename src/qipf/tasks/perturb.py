@@ -4,16 +4,16 @@ If each input has one prediction or several labels:
 
 | inputs | built-in perturbation |
 |---|---|
-| images (N, c, h, w) | elastic deformation with probability 1/2; then, with probability 1/2, one of the other five |
+| images (N, c, h, w) | elastic deformation with probability 1/2; then, with probability 1/2, another perturbation |
 | signals (N, c, t), floating point | noise, rescaling, time warping or a dropped segment, with equal probability |
 | rows of a table (N, d), floating point | swapped values, missing values or noise, with equal probability |
 | tokens (N, length), integers | swapped tokens, except for padding and the first token of each text |
 
-In a table row, a random fraction of the values, up to half, is replaced by values of random rows or by column means;
-noise has at most the standard deviation of its column. Up to half of the tokens of a text are replaced by tokens of
-random texts. Replacements come from the same column, so that they are plausible. Images are perturbed as described in
-`qipf.tasks.perturbations`, which contains none of the shifts evaluated in the paper. If there are several inputs, each
-input in one of these forms is perturbed; masks and other arguments are unchanged.
+In a table row, a random fraction of the values, up to half, is replaced by values of random rows or by column means, or
+noise is added whose standard deviation is at most that of the column. Up to half of the tokens of a text are replaced
+by tokens of random texts. Replacements come from the same column, so that they are plausible. Images are perturbed as
+described in `qipf.tasks.perturbations`, which contains none of the shifts evaluated in the paper. If there are several
+inputs, each input in one of these forms is perturbed; masks and other arguments are unchanged.
 
 If there is one prediction per pixel or token, positions must not change:
 
@@ -23,7 +23,8 @@ If there is one prediction per pixel or token, positions must not change:
 | tokens (N, length), integers | up to 30% of the tokens, never the first, are replaced by random tokens of the batch |
 
 A tone change scales the contrast by a factor between 0.5 and 1.5 and shifts the brightness by up to 40% of the range
-of values. Images may be channels-last, and may be integers from 0 to 255. Other inputs have no built-in perturbation.
+of values. Images may be channels-last, and may be integers from 0 to 255. There is no built-in perturbation for
+other inputs.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Perturber:
         generator: The random generator; inputs are perturbed on its device.
         own: User-defined functions, which receive the inputs as tensors.
         builtin: Use the built-in perturbations.
-        in_place: "pixels" or "tokens" if each must keep its position; otherwise empty.
+        in_place: "pixels" or "tokens" if these must keep their positions; otherwise "".
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class Perturber:
     def ways(self, inputs: Any, draws: int) -> list[Perturb | None]:
         """Return one entry per perturbed copy: a user function, or None for the built-in perturbations.
 
-        There are `draws` built-in copies and half that number per function, or `draws` copies if there are only
-        functions. The list is empty if the inputs cannot be perturbed.
+        There are `draws` built-in copies and half that number per function. Without built-in copies, there are `draws`
+        copies, or one per function if that is more. The list is empty if the inputs cannot be perturbed.
         """
         if self._builtin and self._forms(self._tensors(inputs)):
             return [None] * draws + max(1, draws // 2) * list(self._own)
@@ -96,8 +97,8 @@ class Perturber:
         changed = {key: self._changed(key, form, parts) for key, form in self._forms(given).items()}
         if not changed:
             raise Problem(
-                "data", f"no built-in perturbation for inputs such as {describe(inputs)}",
-                hint="pass a function of inputs and a generator as perturb_only=, or pass perturb=False",
+                "data", f"there is no built-in perturbation for inputs such as {describe(inputs)}",
+                hint="pass a function of the inputs and a generator as perturb_only=, or pass perturb=False",
             )  # fmt: skip
         parts |= changed
         whole = parts if isinstance(given, Mapping) else tuple(parts.values()) if _several(given) else parts[0]
@@ -192,9 +193,9 @@ def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
 def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
     """Perturb each signal (N, c, t) with noise, rescaling, time warping or a dropped segment.
 
-    Noise has at most the standard deviation of its channel. Each channel is rescaled by a factor between 0.5 and 1.5.
-    Time warping moves samples by about a tenth of the length or less. A dropped segment covers at most half of the
-    signal and is set to the mean of its channel.
+    The standard deviation of noise is at most that of the channel. Each channel is rescaled by a factor between 0.5 and
+    1.5. Time warping moves samples by about a tenth of the length or less. A dropped segment covers at most half of the
+    signal and is set to the mean of each channel.
     """
     (count, channels, length), device = signals.shape, signals.device
     kinds = torch.randint(4, (count, 1, 1), generator=generator, device=device)
@@ -234,7 +235,7 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace up to a fraction `MOST_TOKENS` of each text (N, T), never its first token, by tokens of the batch."""
+    """Replace up to `MOST_TOKENS` of the tokens of each text, except the first, by random tokens of the batch."""
     share = MOST_TOKENS * torch.rand(len(ids), 1, generator=generator)
     chosen = torch.rand(ids.shape, generator=generator) < share
     chosen[:, :1] = False
@@ -243,7 +244,7 @@ def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = None) -> Tensor:
-    """Replace a fraction of each row's values, uniform in [0, 1/2], by values of random rows from the same column.
+    """Replace a random fraction of each row's values, uniform in [0, 1/2], by values of the same column in random rows.
 
     Values for which `keep` is True neither change nor replace others.
     """

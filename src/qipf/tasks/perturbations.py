@@ -1,4 +1,4 @@
-"""Perturbations of images, separate from the shifts that the study evaluates.
+"""Reference perturbations of images, which include none of the shifts evaluated in the paper.
 
 | perturbation | intensity | effect on `(N, c, h, w)` images with values in [0, 1] |
 |---|---|---|
@@ -6,7 +6,7 @@
 | blur | standard deviation as a fraction of the image's shorter side | blurs the image; edge pixels are repeated |
 | contrast | fraction of the contrast removed, 0 to 1 | pulls every pixel towards the mean of its image |
 | pixelate | fraction of the resolution removed, 0 to 1 | averages over coarse cells |
-| cut-out | side of the square as a fraction of the image's side, 0 to 1 | sets a square at a random position to black |
+| cut-out | fraction of the image's height and width, 0 to 1 | blackens a rectangle of this size at a random position |
 | elastic | amplitude of the displacement, 0 to 1, in coordinates from -1 to 1 over the image | deforms the image |
 
 An intensity of 0 changes nothing, and results are clipped to [0, 1]. The displacement of `elastic` is the sum of three
@@ -33,10 +33,10 @@ PERTURBATIONS: dict[str, tuple[float, ...]] = {
     "cut-out": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55),
     "elastic": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
 }
-"""Ten intensities for each perturbation."""
+"""The perturbations, each with ten intensities."""
 
 ELASTIC_NODES = (2, 3, 4)
-"""The number of nodes along each side of the grids that `elastic` adds."""
+"""The numbers of nodes per side of the grids whose sum `elastic` uses."""
 
 _UPPER = {name: math.inf if name in ("gaussian-noise", "blur") else 1.0 for name in PERTURBATIONS}
 
@@ -47,7 +47,7 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tenso
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
-        intensity: The intensity, in the unit given in the table at the top of this module.
+        intensity: The intensity, in the unit given in the table of perturbations.
         seed: The seed of random perturbations.
     """
     if name not in PERTURBATIONS:
@@ -61,7 +61,7 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tenso
 
 
 def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb every image differently; preserve their shape, dtype and device.
+    """Apply a separate perturbation to each image; preserve their shape, dtype and device.
 
     The images are not checked, because this function runs in every step of a training loop.
 
@@ -111,7 +111,7 @@ def check_images(images: Tensor) -> None:
         return
     low, high = (float(value) for value in torch.aminmax(images.detach()))
     if low != low or high != high:
-        raise ValueError("images: expected values in [0, 1], got NaN; remove or repair such images")
+        raise ValueError("images: expected values in [0, 1], got NaN; remove or replace such images")
     if low < 0 or high > 1:
         advice = "divide by 255" if low >= 0 and 2 < high <= 255 else "perturb the images before normalising them"
         raise ValueError(f"images: expected values in [0, 1], got {low:.4g} to {high:.4g}; {advice}")
@@ -127,7 +127,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 
 def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> Tensor:
-    """Apply one perturbation to all images, with an intensity `(N,)` (float64) and random numbers for each."""
+    """Apply one perturbation to all images, with one intensity `(N,)` and random numbers per image."""
     height, width = images.shape[-2:]
     amount = strength.to(images.dtype)[:, None, None, None]
     if name == "gaussian-noise":
@@ -191,7 +191,7 @@ def _cell_matrix(size: int, removed: Tensor) -> Tensor:
 
 
 def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
-    """Return a mask (N, size) of the pixels that a square covers; `place`, its relative position, is in [0, 1)."""
+    """Return a mask (N, size) of the rows or columns that a rectangle covers; `place`, its position, is in [0, 1)."""
     length = torch.round(size * side).to(torch.int64)
     start = (place * (size - length + 1)).to(torch.int64)
     offset = torch.arange(size, device=side.device) - start[:, None]
@@ -213,6 +213,6 @@ def _bend(images: Tensor, amplitude: Tensor, random: Tensor) -> Tensor:
 
 
 def _smooth(nodes: int, size: int, like: Tensor) -> Tensor:
-    """Return the matrix (size, nodes) of bicubic interpolation, which is faster than `interpolate` for many images."""
+    """Return a matrix (size, nodes) for bicubic interpolation, which is faster than `interpolate` for many images."""
     unit = torch.eye(nodes, dtype=like.dtype, device=like.device)[None, None]
     return functional.interpolate(unit, size=(size, nodes), mode="bicubic", align_corners=True)[0, 0]

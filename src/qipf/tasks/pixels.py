@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 IGNORED = (-100, 255)
-"""Default labels of ignored pixels, as in torch and Pascal VOC."""
+"""The labels ignored by default: -100 as in torch, and 255 as in Pascal VOC."""
 BLOCK = 2**22
 """The number of values scored at once on a CPU, 16 MB in single precision. Other devices use 16 times this number."""
 TOLERANCE = 1e-3
-"""The tolerance for rounding errors of logits, in standard deviations of the logits."""
+"""The tolerance for rounding errors in logits, in standard deviations of the logits."""
 
 
 class Tile(NamedTuple):
@@ -64,7 +64,8 @@ class Pixels(Task):
             save memory. None to pass whole images.
         overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap`
             is at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which
-            the network reduces the resolution. A test of one tile reports differences as a warning.
+            the network reduces the resolution. As a test, the logits of one tile are also computed from a larger tile; a
+            warning is given if they differ.
     """
 
     name: ClassVar[str] = "pixels"
@@ -131,8 +132,8 @@ class Pixels(Task):
             )  # fmt: skip
         if classes == 2 and self.ignore is None and _are_masks(labels):
             raise Problem(
-                "labels", "255 marks unlabelled pixels by default, but all labels are 0 or 255, for example",
-                row=int(batch.numbers[0]), hint="for masks, pass labels // 255; otherwise, pass Pixels(ignore=255)",
+                "labels", "255 means unlabelled by default, but the only labels are 0 and 255 in the batch that starts",
+                row=int(batch.numbers[0]), hint="for masks, pass labels // 255; otherwise, Pixels(ignore=255)",
             )  # fmt: skip
         return labels
 
@@ -267,7 +268,7 @@ class Pixels(Task):
         return Part(batch, tile.inside(logits), found.features, tile)
 
     def _checked(self, run: Run, batch: Batch, tile: Tile) -> Part:
-        """Return the part of a tile; warn if its logits depend on pixels outside the tile, or on its position."""
+        """Return the part of a tile; warn if the logits depend on pixels outside the tile or on the tile's position."""
         part = self._part(run(cut_batch(batch, tile)), batch, tile)
         height, width = find_images(batch).shape[2:]
         one = batch.first(1)
@@ -277,15 +278,15 @@ class Pixels(Task):
         difference = float((again - part.logits[:1]).abs().max())
         if difference > limit:
             warnings.warn(
-                f"tile: logits change by up to {difference:.2g} in larger tiles, so scores near the edges of tiles are "
-                "approximate; use a larger overlap, and make tile and overlap multiples of the stride",
+                f"tile: logits change by up to {difference:.2g} in a larger tile, so scores near the edges of tiles "
+                "are approximate; use a larger overlap, and make tile and overlap multiples of the network stride",
                 stacklevel=6,
             )
         return part
 
 
 def _draw(labelled: Tensor, per_image: int, generator: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the images, rows and columns of random labelled pixels, image by image."""
+    """Return the image, row and column indices of random labelled pixels, image by image."""
     import torch
 
     mask = labelled.flatten(1).cpu()
@@ -341,7 +342,7 @@ def _line(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:
 
 
 def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
-    """Return a tile with the same core that begins at the corner of the image and extends `more` pixels further."""
+    """Return a tile with the same core that starts at the top left of the image and ends `more` pixels further."""
     sides = [slice(0, min(size, side.stop + more)) for side, size in zip(tile.seen, (height, width), strict=True)]
     return Tile((sides[0], sides[1]), tile.core)
 

@@ -85,12 +85,12 @@ class Task(ABC):
         name: The name used in files, plans and arguments.
         noun: The word for one prediction.
         independent: True if predictions are independent, as statistical guarantees require.
-        judged_by: "errors" if scores are evaluated by error detection, "intervals" for a regression.
+        judged_by: "errors" if scores are evaluated by error detection, "intervals" for regression.
         batch_size: The default number of inputs per batch.
         raw: Read the output itself instead of the input of a final softmax or sigmoid.
         dimensions: The number of dimensions of the output.
         whole: Read features at every position.
-        probe: Settings of the recommended probe; None for a regression.
+        probe: Settings of the recommended probe; None for regression.
     """
 
     name: ClassVar[str]
@@ -110,7 +110,7 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the checked labels of a batch, or None without labels; `output` is the shape of the logits.
+        """Return the checked labels of a batch, or None if there are none; `output` is the shape of the logits.
 
         Raises:
             Problem: A label is invalid; the message gives the row in the user's data.
@@ -125,7 +125,7 @@ class Task(ABC):
         return Outputs.unchecked(part.logits, features=features, labels=labels, layers=layers, task=self.name)
 
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all predictions in blocks, each as rows and their index in an array of predictions."""
+        """Yield all predictions in blocks, each as an index into the array of predictions and its rows."""
         yield slice(None), self.sample(part, None, Draw(0))
 
     def resolved(self, batch: Batch) -> Task:
@@ -134,7 +134,7 @@ class Task(ABC):
         return self
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Run the model on a batch and yield its parts; delete each part before requesting the next."""
+        """Run the model on a batch and yield the results in parts; delete each part before requesting the next."""
         found = run(batch)
         yield Part(batch, self.arranged(found.logits), found.features)
 

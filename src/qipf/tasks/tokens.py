@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 FEW_IDS = 0.5
-"""The minimum fraction of labels that equal the ids at their positions, for the labels to count as token ids."""
+"""The minimum fraction of labels that must equal the ids at their positions for the labels to count as token ids."""
 LOOK = 64
 """The number of rows of logits checked for probabilities."""
 MASKED = -1e29
-"""If the largest logit is below this value, all tokens are masked with minus infinity."""
+"""If the largest logit is below this value, all tokens of the vocabulary are masked."""
 NO_TOKENS = "labels of -100 and attention masks exclude tokens, and a text of one token has no next token"
 
 
@@ -37,20 +37,20 @@ class Chosen(NamedTuple):
     """(M,), the indices of the tokens among the N * T tokens of the batch."""
     labels: Any
     limits: tuple[int, int]
-    """The smallest and the largest label; zeros without labels."""
+    """The smallest and the largest label; zeros if there are no labels."""
 
 
 @dataclass(frozen=True)
 class Tokens(Task):
-    """One token per position, from logits (N, T, V), which the model returns directly or as `.logits`.
+    """One predicted token per position, from logits (N, T, V), which the model returns directly or as `.logits`.
 
-    Only the features and summary statistics of the V logits, about 50 bytes per token, are kept. Tokens whose
+    Only the features of a token and summary statistics of its V logits (about 50 bytes) are kept. Tokens whose
     `attention_mask` is 0 are excluded.
 
     Args:
         shift: True if the logits at a position predict the next label, as in causal language models of Hugging Face;
             False if they predict the label at the same position, as in taggers and masked language models. None means
-            True, but raises an error if the labels are not the token ids.
+            True, except that an error is raised if the labels are not the token ids.
         ignore: The label of tokens to ignore.
         top: The number of largest logits to keep per token, at least 2.
     """
@@ -86,7 +86,7 @@ class Tokens(Task):
         """Return the task with `shift` set to True if it is None and the labels are the token ids.
 
         Raises:
-            Problem: The labels are not the token ids.
+            Problem: `shift` is None, and the labels are not the token ids.
         """
         given = batch.labels
         if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
@@ -106,8 +106,8 @@ class Tokens(Task):
                 following = max(following, float(after.mean()) if after.size else 0.0)
         if share < 1 and (share < FEW_IDS or share <= following):
             raise Problem(
-                "shift", f"{share:.0%} of the labels equal the id at their position, {following:.0%} equal the next id",
-                hint="pass shift=False if logits at t predict label t, True if t + 1",
+                "shift", f"{share:.0%} of the labels equal the id at their position, {following:.0%} the next id",
+                hint="pass shift=False if the logits at t predict label t, or shift=True for t + 1",
             )  # fmt: skip
         return replace(self, shift=True)
 
@@ -122,7 +122,7 @@ class Tokens(Task):
         mask = None if batch.mask is None else tuple(batch.mask.shape)
         if mask is not None and mask != shape:
             raise Problem(
-                "attention_mask", f"{mask}", expected=f"shape {shape}, one number per token",
+                "attention_mask", f"{mask}", expected=f"shape {shape}, one value per token",
                 hint="for a model with a decoder, pass decoder_input_ids and decoder_attention_mask",
             )  # fmt: skip
         labels = batch.labels
@@ -146,7 +146,7 @@ class Tokens(Task):
         """Return the logits as a tensor (N, T, V)."""
         if len(logits.shape) != 3 or logits.shape[2] < 2:
             found = f"an output of shape {tuple(logits.shape)}"
-            raise Problem("model", found, expected="logits (N, T, V) with V of at least 2 for tokens", hint=FORMS)
+            raise Problem("model", found, expected="logits (N, T, V) with V >= 2 for tokens", hint=FORMS)
         return as_tensor(logits)
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
@@ -191,7 +191,7 @@ class Tokens(Task):
         return found
 
     def aligned(self, labels: Array | None) -> Array | None:
-        """Align the labels with the logits; if they are shifted, the last position becomes `ignore`."""
+        """Align the labels with the logits; if the task is shifted, the label of the last position is `ignore`."""
         if labels is None or not self.shifted:
             return labels
         return _next(as_tensor(labels), self.ignore)

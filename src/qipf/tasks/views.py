@@ -85,7 +85,7 @@ def moved(images: Array, name: str) -> Array:
 
 
 def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
-    """Return a function that runs one pass and also reads `views`, keyed by feature."""
+    """Return a function that runs a batch, then its views, and adds the layers in `views` to the features."""
     if not views:
         return run
     if task.name != "classes":

@@ -75,9 +75,9 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
 
 
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest values of every row in descending order, and their columns, as `torch.topk` does.
+    """Return the largest values of every row in descending order, and their columns.
 
-    On a CPU, this is many times faster, because it searches only the segments with the largest maxima.
+    On a CPU, this is many times faster than `torch.topk`, because it searches only segments with the largest maxima.
     """
     width = logits.shape[1]
     count = min(count, width)
