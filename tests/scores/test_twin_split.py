@@ -124,7 +124,7 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("make", [Closure, Tied])
 def test_a_copy_that_would_train_the_network_itself_is_refused(make: Any) -> None:
     net, x = make().eval(), torch.rand(120, 6)
-    with pytest.raises(Problem, match="itself"):
+    with pytest.raises(Problem, match="original network"):
         split_network(begin(net, x, task="classes").runner, begin(net, x, task="classes").first, "a")
     with pytest.warns(UserWarning, match="twin"):
         uq = qipf.default(

@@ -137,8 +137,8 @@ class OnnxRunner(Runner):
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
-            self._note("outputs", f"the output {self.output!r} is read, the first of "
-                       f"{', '.join(map(repr, self.choices))}; select another with OnnxModel(path, output=...)")  # fmt: skip
+            self._note("outputs", f"output {self.output!r} is read, the first of {', '.join(map(repr, self.choices))}"
+                       "; select another with OnnxModel(path, output=...)")  # fmt: skip
 
         def run(batch: Batch) -> Pass:
             nonlocal at

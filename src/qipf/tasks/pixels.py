@@ -64,8 +64,8 @@ class Pixels(Task):
             save memory. None to pass whole images.
         overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap`
             is at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which
-            the network reduces the resolution. As a test, the logits of one tile are also computed from a larger tile; a
-            warning is given if they differ.
+            the network reduces the resolution. As a test, the logits of one tile are also computed from a larger tile;
+            a warning is given if they differ.
     """
 
     name: ClassVar[str] = "pixels"
