@@ -35,7 +35,7 @@ class FunctionRunner(Runner):
         self.model: Any = function
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the inputs as NumPy arrays, by keyword for a dict with several inputs."""
+        """Return the inputs as NumPy arrays; a dict with several inputs becomes keyword arguments."""
         del number
         if isinstance(inputs, Mapping) and len(inputs) > 1:
             return (), {str(name): self.as_array(values, str(name)) for name, values in inputs.items()}

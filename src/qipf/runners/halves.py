@@ -1,6 +1,6 @@
 """Copy the part of a torch network that follows one of its modules, to train and run this part separately.
 
-The copy is the whole network, run a second time from the start. Modules that finish before the split are not run
+The copy contains the whole network and starts from its inputs, but the modules that finish before the split are not run
 again: they return NaN tensors with the shapes recorded in the original pass. The module at the split returns its output
 from that pass, and everything after the split runs as in the network, including any Python code between the modules. If
 a value bypasses the split, as in a long skip connection, the logits become NaN and the split is rejected.
@@ -303,7 +303,9 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
     if not cut.share:
         raise Problem("split", f"nothing after {cut.split!r} can be trained", hint="name an earlier module")
     if reads.found:
-        raise Problem("split", f"the part after {cut.split!r} uses weights of the original network, as in a closure")
+        raise Problem(
+            "split", f"the part after {cut.split!r} uses weights of the original network, for example through a closure"
+        )
     return cut, half
 
 

@@ -99,7 +99,7 @@ def is_other_kind(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
 
 
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
-    """Warn if a scorer with these facts was fitted to a model with other weights.
+    """Warn if a scorer with these facts was fitted to a model with different weights.
 
     Raises:
         Problem: The scorer was fitted to another output of an ONNX model, or contains a twin of another network.

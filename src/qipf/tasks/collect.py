@@ -152,9 +152,9 @@ def collect(
     The model is left unchanged, even after an error: modes, hooks, buffers and random states are restored. If the model
     ends in a softmax or sigmoid, the input of that layer is returned as logits.
 
-    For tasks with one prediction per input, features are averaged over space or over the sequence to (N, D). Inputs are
-    cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is called several
-    times, its last call is recorded.
+    For tasks with one prediction per input, features are averaged over space or over the sequence to shape (N, D).
+    Inputs are cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is
+    called several times, its last call is recorded.
 
     The results are in the order of the data. They are torch tensors if the model is a torch module or if the task is
     "tokens" or "pixels"; otherwise, they are NumPy arrays.

@@ -27,7 +27,7 @@ LOOK = 64
 """The number of rows of logits checked for probabilities."""
 MASKED = -1e29
 """If the largest logit is below this value, all tokens of the vocabulary are masked."""
-NO_TOKENS = "labels of -100 and attention masks exclude tokens, and a text of one token has no next token"
+NO_TOKENS = "labels of -100 and attention masks exclude tokens, and texts of one token require"
 
 
 class Chosen(NamedTuple):
@@ -218,7 +218,7 @@ class Tokens(Task):
         if not len(outputs) or summary is None or groups is None or positions is None:
             raise Problem(
                 "data", "none", expected="at least one token with a label",
-                hint=f"{NO_TOKENS} unless the task is Tokens(shift=False)",
+                hint=f"{NO_TOKENS} Tokens(shift=False)",
             )  # fmt: skip
         bad = ~(summary.log_sum.isfinite() & (summary.top[:, 0] > MASKED))
         if bool(bad.any()):
