@@ -280,7 +280,7 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
         (
             ["fit", "task_nets:tokens", "ahead.npz", "-o", "t.qipf"],
             2,
-            "shift=False if logits at t predict label t",
+            "pass shift=False",
         ),
         (
             ["watch", "none.csv", "--reference", "e.qipf", "--once"],

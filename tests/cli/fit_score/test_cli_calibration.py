@@ -75,7 +75,7 @@ def test_calibration_data_of_another_model_is_refused(place, images, labels, rng
     for held_out, words in (
         ("seven.npz", "--calibrate: seven.npz does not fit: logits: expected 3 columns, as in DATA, got 7"),
         ("classes.npz", "--calibrate: classes.npz does not fit: labels: expected classes from 0 to 2"),
-        ("from-1.npz", "or --labels-from 1 to fit"),
+        ("from-1.npz", "or --labels-from 1"),
     ):
         given = ("train.npz", "--scorer", scorer, "--calibrate", held_out, "-o", "a.qipf", "--quiet")
         assert run("fit", "builder_for_tests:build", *given) == 1
