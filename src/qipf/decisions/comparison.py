@@ -1,4 +1,4 @@
-"""Compare scores, or prediction intervals of a regression, on the same predictions, and recommend the best."""
+"""Compare scores, or the prediction intervals of a regression model, on the same predictions, and recommend one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEASURES: dict[str, Callable[[Counts], np.ndarray]] = {
 BASE = "softmax-response"
 """The baseline score."""
 PRIMARY = "default"
-"""The score whose gain over `BASE` is tested without correction; all other scores share a correction."""
+"""The score whose gain over `BASE` is tested without a correction for multiple testing; all others share one."""
 ONE_WIDTH = "one-width"
 """The baseline scale: intervals of equal width for all inputs."""
 
@@ -50,7 +50,7 @@ class Compared:
     Attributes:
         name: The name of the score or scale.
         measures: The measures, keyed by name; see `compare` and `compare_intervals`.
-        gain: The improvement over the baseline; NaN without a baseline. Except for `default`, the intervals are
+        gain: The improvement over the baseline; NaN if there is no baseline. Except for `default`, its interval is
             corrected for the number of scores.
     """
 
@@ -69,7 +69,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of `qipf compare` for scores or for the prediction intervals of a regression.
+    """Results of `qipf compare` for scores or for the prediction intervals of a regression model.
 
     Attributes:
         title: The model and the data.
@@ -82,7 +82,7 @@ class Comparison:
         scores: One uncertainty per prediction, keyed by score.
         correct: True for each correct prediction.
         overlays: Overlays of segmented images, keyed by set.
-        doubt: The reason why no score is recommended; otherwise empty.
+        doubt: The reason why no score is recommended; empty if a score is recommended.
     """
 
     title: str
@@ -158,15 +158,16 @@ def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
 def compare(
     scores: Mapping[str, Array], correct: Array, *, groups: Array | None = None, bootstrap: int = 200, seed: int = 0
 ) -> list[Compared]:
-    """Measure scores of the same predictions, and sort them by AURC.
+    """Evaluate scores of the same predictions, and sort them by AURC.
 
-    The measures are `roc_auc` and `average_precision` of error detection, `aurc` (lower is better), and `accuracy` at
+    The measures are `roc_auc` and `average_precision` for error detection, `aurc` (lower is better), and `accuracy` at
     90% coverage. The gain is the AURC of the softmax response minus that of the score.
 
     Args:
         scores: One uncertainty per prediction, (N,), keyed by score.
         correct: True for each correct prediction, (N,).
-        groups: The group of each prediction, (N,) integers, such as the image of each pixel; groups are resampled.
+        groups: The group of each prediction, (N,) integers, such as the image of each pixel; entire groups are
+            resampled.
         bootstrap: The number of bootstrap resamples.
         seed: The seed of the resamples.
 
@@ -302,7 +303,7 @@ def _under_shift(found: Comparison) -> str:
 
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Return simultaneous 95% confidence intervals of all gains."""
-    # all intervals extend by the same number of standard deviations, a quantile of the largest deviation of any gain
+    # all intervals extend by the same numbers of standard deviations: quantiles of the largest deviation of any gain
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
         return {name: (float(values[0]), math.nan, math.nan) for name, values in gains.items()}
@@ -316,7 +317,7 @@ def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Return the first value with the central 95% interval of the remaining values, which are resamples."""
+    """Return the first value and the central 95% interval of the other values, which come from resamples."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)
 
@@ -331,13 +332,14 @@ def compare_intervals(
     bootstrap: int = 200,
     seed: int = 0,
 ) -> list[Compared]:
-    """Measure intervals of the same predictions, and sort them by loss.
+    """Evaluate the prediction intervals of several scales on the same predictions, and sort them by loss.
 
     * `inside`: the empirical coverage.
     * `width`: the mean width.
     * `loss`: the mean interval score (Gneiting and Raftery, 2007), relative to that of `ONE_WIDTH` for the same target.
-      The interval score is the width plus 2 / (1 - coverage) times the distance of a target outside the interval.
-    * `surest`: the mean absolute error of the half of the inputs with the smallest scale, relative to all inputs.
+      The interval score is the width plus, for a target outside the interval, 2 / (1 - coverage) times its distance
+      from the interval.
+    * `surest`: the mean absolute error on the half of the inputs with the smallest scales, relative to all inputs.
 
     The gain is 1 minus the loss.
 
@@ -356,7 +358,7 @@ def compare_intervals(
     outside = 2 / (1 - check_probability("coverage", coverage))
     error = np.abs(y - f)
     if not error.any(axis=0).all():
-        raise ValueError("targets: expected some prediction errors for every target, but one is predicted exactly")
+        raise ValueError("targets: expected prediction errors for every target, but one target is predicted exactly")
     error = (error / np.maximum(error.mean(axis=0), TINY)).mean(axis=1)
     inside, width, loss = {}, {}, {}
     for name, ends in intervals.items():

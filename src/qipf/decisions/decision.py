@@ -120,7 +120,7 @@ class Decision(Attachment):
     def fit_scorer(self, scorer: Scorer, outputs: Outputs, *, loss: Array | None = None) -> Self:
         """Find the threshold from a fitted scorer and held-out outputs with labels or losses.
 
-        A sample of the scores and features is stored for `check`.
+        A sample of the scores and of the features or logits is stored for `check`.
         """
         check_independent(scorer)
         check_outputs(outputs, classes=loss is None)
@@ -162,7 +162,7 @@ class Decision(Attachment):
         cannot detect a change in the labels alone.
 
         Args:
-            outputs: Live `Outputs`, or scores (N,) after `fit`.
+            outputs: Live `Outputs`, or live scores (N,); after `fit`, only scores are accepted.
             level: The maximum probability of a false alarm.
         """
         self.threshold  # noqa: B018 (raises before the scorer is asked for)

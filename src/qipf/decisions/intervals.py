@@ -30,7 +30,7 @@ class Intervals(Attachment):
     :math:`s_j` is the scale of the prediction :math:`f_j`, and :math:`q_j` is the :math:`\lceil (n + 1) c \rceil`-th
     smallest ratio :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). If held-out and live data are
     exchangeable and neither the network nor the scale was fitted to the held-out data, the coverage is at least c on
-    average over both. It is not guaranteed for single inputs or under shift.
+    average over held-out and live data. It is not guaranteed for individual inputs or under shift.
 
     Args:
         coverage: The nominal coverage c.
@@ -80,7 +80,7 @@ class Intervals(Attachment):
         return self.of(outputs.logits, self._bound().scales(outputs))
 
     def of(self, predictions: Array, scales: Array) -> Interval:
-        """Return the intervals of predictions with the given scales, (N, targets) or (N,) each."""
+        """Return the intervals for predictions with the given scales, (N, targets) or (N,) each."""
         factors = self._learned(self._factors)
         f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
@@ -100,7 +100,7 @@ class Intervals(Attachment):
         result = cls(**state.facts)
         factors = np.asarray(state.tensors["factors"])
         if factors.ndim != 1 or factors.size == 0 or not (np.isfinite(factors).all() and (factors >= 0).all()):
-            raise ValueError("not the state of Intervals: expected one finite factor per target, 0 or more")
+            raise ValueError("not the state of Intervals: expected one finite, non-negative factor per target")
         result._factors = factors
         return result
 

@@ -1,4 +1,4 @@
-"""Monitor live predictions: estimate accuracy, count accepted predictions and classes, and detect changes in scores."""
+"""Monitor live predictions: estimate the accuracy, count accepted predictions and classes, and detect score changes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 CHUNK = 65_536
 """The number of rows processed at once, so that memory does not grow with the batch size."""
 WINDOWS = 200
+"""The maximum number of windows in the history."""
 PIECES = 50
-"""The maximum number of windows per batch if its rows have timestamps."""
+"""The maximum number of windows into which a batch with timestamps is split."""
 COLUMNS = ("rows", "estimate", "accepted", "evidence", "time")
 """Columns of the history: the number of rows in a window, the sum of their accuracy estimates, the number of accepted
-rows, and the log capital and the time (seconds since 1970, or NaN) at the end of the window."""
+rows, and the log capital of the sequential test and the time (seconds since 1970, or NaN) at the end of the window."""
 COUNTS = ("rows", "accepted", "labelled", "labelled_correct")
 """Counts of live predictions."""
 EVIDENCE = {1e6: "overwhelming", 100.0: "strong", 10.0: "some", 3.0: "weak"}
-"""Descriptions of the evidence of a change, keyed by the smallest capital to which they apply."""
+"""Descriptions of the evidence of a change, keyed by the smallest betting capital to which they apply."""
 ADVICE = {
     "less sure": "inspect the inputs that the model is least sure about, then label new examples and recalibrate",
     "surer": "check the inputs of the model (scaling, empty or repeated inputs), then label new examples and "
@@ -55,7 +56,7 @@ class History:
         """The number of rows after which a new window begins."""
 
     def add(self, rows: int, estimate: float, accepted: int, evidence: float, time: float = math.nan) -> None:
-        """Append a batch to the last window, or to a new window if the last one is full."""
+        """Add a batch to the last window, or to a new one if the last window is full."""
         if rows == 0:
             return
         if self._windows and self._windows[-1][0] < self.size:
@@ -78,7 +79,7 @@ class History:
         self.size = max(2 * self.size, int(max(window[0] for window in self._windows)))
 
     def state(self) -> np.ndarray:
-        """Return (W, 5) numbers in the order of `COLUMNS`."""
+        """Return an array (W, 5) with one row per window and the columns of `COLUMNS`."""
         return np.array(self._windows, dtype=np.float64).reshape(-1, len(COLUMNS))
 
     @classmethod
@@ -103,21 +104,22 @@ class Status:
     Attributes:
         rows: Number of live predictions.
         accuracy: Accuracy estimated by the chosen method; NaN before the first row.
-        low: Lower end of its 95% interval, which ignores the bias of the method under shift.
+        low: Lower end of the 95% confidence interval for the accuracy, which ignores the bias of the method under
+            shift.
         high: Upper end of this interval.
         estimates: Estimated accuracies, keyed by method.
         reference_accuracy: Accuracy on the held-out predictions.
-        accepted: Share of accepted live predictions; None without a decision or rows.
-        classes: Share of live predictions in each predicted class.
-        reference_classes: Share of held-out predictions in each predicted class.
+        accepted: Fraction of live predictions that are accepted; None if there is no decision or no live prediction.
+        classes: Fraction of live predictions per predicted class.
+        reference_classes: Fraction of held-out predictions per predicted class.
         labelled: Number of live predictions with labels.
-        labelled_accuracy: Accuracy on these predictions; NaN if there are none.
-        labelled_interval: Exact 95% interval of `labelled_accuracy`.
+        labelled_accuracy: Accuracy on the labelled live predictions; NaN if there are none.
+        labelled_interval: Exact 95% confidence interval for this accuracy.
         alarm: True if a change was detected.
         less_sure: Probability that a live score is higher than a held-out score; about 0.5 if nothing has changed.
-        evidence: Largest betting capital of the sequential test so far.
+        evidence: Largest betting capital that the sequential test has reached.
         limit: Evidence at which an alarm is raised.
-        false_alarm: Maximum probability of a false alarm, for all merged monitors together.
+        false_alarm: Upper bound on the probability of a false alarm in any of the merged monitors.
     """
 
     rows: int
@@ -151,8 +153,8 @@ class Status:
         if not self.alarm:
             return f"No alarm: {found} evidence of a change."
         return (
-            f"Alarm: live predictions are {self.direction} than held-out predictions ({found} evidence). Promises no "
-            f"longer hold: {ADVICE[self.direction]}."
+            f"Alarm: compared with held-out predictions, live predictions are {self.direction} ({found} evidence). "
+            f"Guarantees no longer hold; {ADVICE[self.direction]}."
         )
 
 
@@ -179,7 +181,7 @@ class Monitor(Attachment):
         self._test: SequentialTest | None = None
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn the reference distribution from at least ten held-out outputs with labels."""
+        """Learn the reference distribution from at least ten labelled held-out outputs."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         scores = finite(scorer(outputs), "uncertainty")
@@ -222,7 +224,9 @@ class Monitor(Attachment):
         """Count live outputs of the model and their labels, if any."""
         self.test  # noqa: B018 (raises before anything is counted)
         if self.scorer is None:
-            raise RuntimeError("this Monitor has no scorer; load the scorer's file, or call add_scores(uncertainty)")
+            raise RuntimeError(
+                "this Monitor has no scorer; load the scorer's file instead, or call add_scores(uncertainty)"
+            )
         check_outputs(outputs)
         correct = None if outputs.labels is None else outputs.correct
         found: dict[str, list[np.ndarray]] = {}
@@ -253,7 +257,8 @@ class Monitor(Attachment):
             uncertainty: Scores from the scorer that the monitor was fitted with.
             predicted: The predicted class of each row.
             estimates: Additional accuracy estimates, one value per row, keyed by method.
-            time: The time of each row, in seconds since 1970; splits the batch into up to 50 windows of the history.
+            time: The time of each row, in seconds since 1970. If given, the batch is split into up to 50 windows of the
+                history.
         """
         self.test  # noqa: B018 (raises before anything is counted)
         scores = finite(uncertainty, "uncertainty")
@@ -289,7 +294,7 @@ class Monitor(Attachment):
         }
 
     def add_labels(self, correct: Array) -> None:
-        """Count the correctness (N,) of labelled predictions, in any order."""
+        """Count labelled predictions, given the correctness (N,) of each, in any order."""
         flags = vector(correct, "correct")
         if flags.size and not np.isin(flags, (0, 1)).all():
             raise ValueError("correct: expected booleans, or zeros and ones")
@@ -406,7 +411,7 @@ class Monitor(Attachment):
 
 
 def _residuals(columns: Mapping[str, np.ndarray], correct: np.ndarray) -> dict[str, float]:
-    """Return the mean squared residual of each estimate; one error is added so that the mean is never zero."""
+    """Return the mean squared residual of each estimate; a residual of 1 is added so that the mean is never zero."""
     squares = {name: np.square(values - correct).sum() for name, values in columns.items()}
     return {f"{name}_residual": float((square + 1) / (correct.size + 1)) for name, square in squares.items()}
 
@@ -431,15 +436,15 @@ def metrics(status: Status) -> str:
             lines.extend(f"qipf_{name}{labels} {value:.10g}" for labels, value in known.items())
 
     gauge("predictions_total", "Number of live predictions.", {"": status.rows}, "counter")
-    gauge("accuracy_estimate", "Estimated accuracy without labels.", {"": status.accuracy})
+    gauge("accuracy_estimate", "Accuracy estimated without labels.", {"": status.accuracy})
     every = {f'{{method="{name}"}}': value for name, value in status.estimates.items()}
-    gauge("accuracy_estimate_by_method", "Estimated accuracy without labels, for each method.", every)
+    gauge("accuracy_estimate_by_method", "Accuracy estimated without labels, for each method.", every)
     gauge("accuracy_reference", "Accuracy on the held-out predictions.", {"": status.reference_accuracy})
-    gauge("accepted_ratio", "Share of accepted predictions.", {} if status.accepted is None else {"": status.accepted})
+    gauge("accepted_ratio", "Acceptance rate.", {} if status.accepted is None else {"": status.accepted})
     classes = {f'{{class="{number}"}}': share for number, share in enumerate(status.classes)}
-    gauge("class_ratio", "Share of predictions in each predicted class.", classes if any(status.classes) else {})
+    gauge("class_ratio", "Fraction of predictions per predicted class.", classes if any(status.classes) else {})
     gauge("labelled_total", "Number of live predictions with known labels.", {"": status.labelled}, "counter")
     gauge("labelled_accuracy", "Accuracy on the labelled live predictions.", {"": status.labelled_accuracy})
     gauge("evidence", "Largest evidence of a change (betting capital) so far.", {"": status.evidence})
-    gauge("alarm", "1 if the scores have changed.", {"": float(status.alarm)})
+    gauge("alarm", "1 if a change in the scores was detected, 0 otherwise.", {"": float(status.alarm)})
     return "\n".join(lines) + "\n"

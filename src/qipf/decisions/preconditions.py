@@ -14,7 +14,7 @@ from qipf.tasks.outputs import Outputs
 
 
 def check_scorer(scorer: Any) -> None:
-    """Raise Problem unless `scorer` is a scorer."""
+    """Raise Problem unless `scorer` is an instance of `Scorer`."""
     if isinstance(scorer, type) and issubclass(scorer, Scorer):
         name = scorer.__name__
         hint = f"pass an instance, such as {name}()"
@@ -29,7 +29,7 @@ def check_independent(scorer: Any) -> None:
     check_scorer(scorer)
     if scorer.task_name and not make_task(scorer.task_name).independent:
         raise Problem(
-            "scorer", f"a scorer of {scorer.task_name}",
+            "scorer", f"a scorer for {scorer.task_name}",
             expected="a scorer with one prediction per input",
             hint="the guarantee does not hold for dependent predictions",
         )  # fmt: skip
@@ -54,13 +54,13 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
 
 
 def check_outputs(outputs: Any, *, classes: bool = False) -> None:
-    """Raise Problem unless `outputs` are `qipf.Outputs` and, with `classes`, outputs of a classifier."""
+    """Raise Problem unless `outputs` is a `qipf.Outputs` object and, if `classes` is true, comes from a classifier."""
     if not isinstance(outputs, Outputs):
         hint = "create them with qipf.collect(model, (inputs, labels), layers=scorer.layers)"
         raise Problem("outputs", _kind(outputs), expected="qipf.Outputs", hint=hint)
     if classes and outputs.labels is not None and outputs.regression:
-        found = "outputs of a regression"
-        raise Problem("outputs", found, expected="outputs of a classifier", hint="use qipf.Intervals for a regression")
+        found = "outputs of a regression model"
+        raise Problem("outputs", found, expected="outputs of a classifier", hint="for regression, use qipf.Intervals")
 
 
 def _kind(value: Any) -> str:

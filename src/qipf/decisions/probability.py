@@ -36,8 +36,8 @@ class ErrorProbability(Attachment):
 
     Args:
         method: "isotonic" for isotonic regression with linear interpolation, which needs several hundred errors.
-            "logistic" for 1 / (1 + exp(-(a u + b))) with a >= 0, fitted to Platt's targets, which is better with few
-            errors.
+            "logistic" for the function 1 / (1 + exp(-(a u + b))) of the score u, with a >= 0, fitted to Platt's
+            targets; it is better if there are few errors.
     """
 
     kind: ClassVar[str] = "probability"
@@ -127,7 +127,7 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
     with np.errstate(over="ignore"):
         centre, scale = scores.mean(), scores.std()
     if not np.isfinite(scale):
-        raise ValueError("uncertainty: expected smaller scores for a logistic function; scale the scores down")
+        raise ValueError("uncertainty: the scores are too large for a logistic fit; scale them down")
     z = (scores - centre) / scale if scale > 0 else np.zeros_like(scores)
     # a target t counts as t errors and 1 - t correct predictions at the same score
     twice = np.concatenate([z, z])[:, None]

@@ -1,4 +1,4 @@
-r"""A sequential test of whether live scores follow the distribution of the held-out scores, valid at any time.
+r"""An anytime-valid sequential test of whether live scores follow the distribution of the held-out scores.
 
 The test is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of each live score among all
 held-out and earlier live scores, with ties broken at random, is uniform and independent of the earlier ranks. The test
@@ -43,7 +43,7 @@ class SequentialTest:
         """The number of scores in each bin so far, including held-out scores."""
         self.log_capital: np.ndarray
         self.parts: int
-        """The number of merged tests that have received data, including this test."""
+        """The number of merged tests that have received data, including this one."""
         self.place: int
         """The number of rows in the current block."""
         self.peak: float
@@ -91,7 +91,7 @@ class SequentialTest:
         return (below + self.random.random(bins.size) * equal) / (before[-1] + rows + 1)
 
     def _bet(self, ranks: np.ndarray) -> None:
-        """Multiply the capital by the gains of the ranks, block by block, with a jump between blocks."""
+        """Multiply the capital by the gains of the ranks, and move capital between the stakes after each block."""
         gains = np.log1p(STAKES * (ranks[:, None] - 0.5))
         first = BLOCK - self.place % BLOCK
         gains = np.add.reduceat(gains, [0, *range(first, ranks.size, BLOCK)], axis=0)

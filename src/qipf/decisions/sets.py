@@ -33,14 +33,14 @@ class PredictionSets(Attachment):
       classes (Angelopoulos et al., 2021).
 
     A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
-    classes of n held-out predictions. If held-out and live data are exchangeable and nothing was fitted to the held-out
-    data, the coverage is at least c on average over both. It is not guaranteed for single inputs, for single classes
-    unless `per_class` is set, or under shift.
+    classes of n held-out predictions. If held-out and live data are exchangeable and neither the model nor the scorer
+    was fitted to the held-out data, the coverage is at least c on average over held-out and live data. It is not
+    guaranteed for individual inputs, for individual classes unless `per_class` is set, or under shift.
 
     Args:
         coverage: The nominal coverage c.
         method: The score: "lac", "aps" or "raps".
-        per_class: Guarantee the coverage within each true class.
+        per_class: Guarantee the coverage for each true class.
         penalty: The penalty of "raps".
         free: The number of ranks without a penalty in "raps".
     """

@@ -1,11 +1,11 @@
 r"""Find the largest threshold with a proven guarantee, by fixed-sequence testing.
 
-A small part of the held-out predictions, the design part, proposes the thresholds and selects the first threshold to
-test. The remaining predictions, the proof part, test the thresholds. Consider a threshold t that does not depend on the
-proof part. The losses of the k predictions of the proof part with scores of at most t are independent draws, so the
-p-value of "the risk among accepted predictions exceeds the limit" is exact given k, even with ties. Testing in
-increasing order until the first failure needs no correction for the number of thresholds (Angelopoulos et al., 2021,
-"Learn then test").
+A small part of the held-out predictions, the design part, determines the thresholds and the first threshold to test.
+The remaining predictions, the proof part, are used to test the thresholds. Consider a threshold t that does not depend
+on the proof part. The losses of the k predictions in the proof part with scores of at most t are independent draws, so
+the p-value of the hypothesis that the risk (the mean loss) of accepted predictions exceeds the limit is exact given k,
+even with ties. If thresholds are tested in increasing order until the first failure, no correction for the number of
+thresholds is needed (Angelopoulos et al., 2021, "Learn then test").
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Unsupported(Problem):
 def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
     r"""Return the rank :math:`\lceil (n + 1) c \rceil` of the held-out score used as a conformal quantile.
 
-    A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005). The
-    error message names `argument` and describes the examples by `which`.
+    A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005). In
+    the error message, `argument` is the name of the parameter and `which` describes the examples.
 
     Raises:
         Unsupported: The rank exceeds the number of held-out scores.
@@ -58,7 +58,7 @@ class Proof:
     Attributes:
         rows: Number of predictions in the proof part.
         accepted: Number of accepted predictions.
-        errors: Number of wrong accepted predictions, or the sum of their losses.
+        errors: Number of accepted predictions that are wrong, or the sum of the losses of accepted predictions.
         low: Lower end of the confidence interval for the risk among accepted predictions.
         high: Upper end of this interval; at most the limit if the promise bounds the risk.
         share: Acceptance rate.
@@ -91,17 +91,17 @@ def accept_share(scores: np.ndarray, losses: np.ndarray, share: float, confidenc
 def prove(
     scores: np.ndarray, losses: np.ndarray, limit: float, confidence: float, *, seed: int = 0
 ) -> tuple[float, Proof]:
-    """Return the largest threshold that keeps the risk among accepted predictions below `limit`, and its proof.
+    """Return the largest threshold with a proven risk of at most `limit` among accepted predictions, and its proof.
 
     Args:
-        scores: Finite numbers, (N,).
-        losses: Numbers in [0, 1], (N,); the test is exact if all are 0 or 1.
+        scores: Finite scores, (N,).
+        losses: Losses in [0, 1], (N,); the test is exact if all are 0 or 1.
         limit: The upper limit on the mean loss of accepted predictions.
         confidence: The probability that the promise holds.
         seed: The seed of the split into design and proof parts.
 
     Raises:
-        Unsupported: No threshold can be proved.
+        Unsupported: The limit cannot be proved for any threshold.
     """
     level, exact = 1 - confidence, bool(np.isin(losses, (0.0, 1.0)).all())
     order, size = np.random.default_rng(seed).permutation(scores.size), int(DESIGN * scores.size)
@@ -110,7 +110,7 @@ def prove(
     u, loss = scores[rows], losses[rows]
 
     def p_value(threshold: float, limit: float) -> float:
-        """Return the p-value of "the risk of accepted predictions exceeds `limit`"."""
+        """Return the p-value of the hypothesis that the risk of accepted predictions exceeds `limit`."""
         below = loss[u <= threshold]
         return float(binomial_p(below.sum(), below.size, limit)) if exact else loss_p(below, limit, level)
 
@@ -126,7 +126,7 @@ def prove(
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
-    """Return the thresholds to test, in increasing order, starting with the most likely to be proved by `rows` rows."""
+    """Return the thresholds to test, in increasing order from the one most likely to pass the test with `rows` rows."""
     if scores.size == 0:
         return np.zeros(0)
     thresholds, counts, rates = _curve(scores, losses)
@@ -140,10 +140,10 @@ def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *
 
 
 def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return up to `CANDIDATES` increasing thresholds, the counts that they accept, and their estimated risks.
+    """Return up to `CANDIDATES` increasing thresholds, the number of predictions that each accepts, and estimated risks.
 
-    The risk is estimated by a logistic function of the normal scores of the ranks, which is less noisy than the few
-    losses of a small sample. It only determines the first threshold to test; no promise depends on it.
+    The risk is estimated by logistic regression on the normal scores of the ranks, which is less noisy than the mean of
+    a few losses. The estimate only determines the first threshold to test; no promise depends on it.
     """
     order = np.argsort(scores, kind="stable")
     values, first = np.unique(scores[order][::-1], return_index=True)
@@ -188,26 +188,28 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
         for rate, count in zip(rates[::10], counts[::10], strict=True)
     )
     if math.isinf(needed):
-        known += f", as the surest have a risk of about {rates.min():.3g}"
+        known += f", as even the most certain ones have a risk of about {rates.min():.3g}"
         return Unsupported("promise", known, needed, hint="promise less, or use a better score or model")
     needed = max(math.ceil(needed), math.ceil(1.1 * scores.size))
     return Unsupported("promise", known, needed, hint=f"provide about {needed} labelled examples, or promise less")
 
 
 def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:
-    r"""Return the exact p-value of "the error rate exceeds `limit`", :math:`P(\mathrm{Bin}(n, \alpha) \le e)`.
+    r"""Return the exact p-value of the hypothesis that the error rate exceeds `limit`.
 
-    Counts can be fractional, to extrapolate to more data.
+    For e errors in n predictions and the limit :math:`\alpha`, this is :math:`P(\mathrm{Bin}(n, \alpha) \le e)`. The
+    counts can be fractional, to extrapolate to more data.
     """
     right = np.asarray(count, dtype=np.float64) - errors
     return np.where(right > 0, special.betainc(np.maximum(right, 1e-300), np.add(errors, 1.0), 1 - limit), 1.0)
 
 
 def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
-    r"""Return the p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting.
+    r"""Return the p-value, by betting, of the hypothesis that the mean of independent losses in [0, 1] exceeds `limit`.
 
-    The p-value is the inverse of the maximum of the capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))`, whose
-    stakes :math:`\lambda_i` depend only on earlier losses and `level` (Waudby-Smith and Ramdas, 2024).
+    The p-value is the reciprocal of the largest capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` during the
+    sequence, for the limit :math:`\alpha`. A stake :math:`\lambda_i` depends on no loss except earlier ones
+    (Waudby-Smith and Ramdas, 2024).
     """
     count = losses.size
     if count == 0:
@@ -251,9 +253,10 @@ def largest_not_rejected(p_value: Callable[[float], float], level: float) -> flo
 
 
 def fewest(rate: float, limit: float, level: float) -> float:
-    """Return the number of accepted predictions with error rate `rate` that is likely to prove `limit`.
+    """Return the number of accepted predictions needed to prove `limit` if their error rate is `rate`.
 
-    It allows for one standard deviation more errors than expected, and is infinite if no number suffices.
+    The number of errors is assumed to be one standard deviation above its mean. The result is infinite if no number of
+    predictions suffices.
     """
 
     def shown(count: int) -> bool:

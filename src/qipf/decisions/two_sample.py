@@ -21,7 +21,7 @@ class Check:
     """The result of `Decision.check`.
 
     Attributes:
-        alike: True if the tests find no difference.
+        alike: True if the tests find no significant difference.
         p_value: The combined p-value of the tests, with a Bonferroni correction.
         level: The false-alarm rate.
         tests: The p-value of each test: "scores", and "features" or "logits".
@@ -43,7 +43,7 @@ class Check:
 
 
 def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
-    """Compare scores by a Kolmogorov-Smirnov test (conservative with ties), and matrices by the energy distance."""
+    """Compare scores by a Kolmogorov-Smirnov test (conservative with ties), and matrices by an energy-distance test."""
     check_probability("level", level)
     tests: dict[str, float] = {}
     for name in (name for name in reference if name in live):
@@ -67,7 +67,7 @@ def _scores_p(before: np.ndarray, now: np.ndarray) -> float:
 
 
 def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: int = PERMUTATIONS) -> float:
-    r"""Return the p-value of a permutation test of the energy distance; columns are scaled to unit variance.
+    r"""Return the p-value of a permutation test based on the energy distance; columns are scaled to unit variance.
 
     .. math::  2 E|X - Y| - E|X - X'| - E|Y - Y'|
     """
@@ -88,7 +88,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:
-    """Return the Euclidean distances of all pairs; a single matrix product is fast for long rows."""
+    """Return the Euclidean distances between all pairs of rows, by a matrix product, which is fast for long rows."""
     rows = rows - rows.mean(axis=0)
     lengths = np.square(rows).sum(axis=1)
     squares = lengths[:, None] + lengths - 2 * rows @ rows.T
