@@ -140,7 +140,7 @@ def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *
 
 
 def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return up to `CANDIDATES` increasing thresholds, the number of predictions that each accepts, and estimated risks.
+    """Return up to `CANDIDATES` increasing thresholds, how many predictions each accepts, and the estimated risks.
 
     The risk is estimated by logistic regression on the normal scores of the ranks, which is less noisy than the mean of
     a few losses. The estimate only determines the first threshold to test; no promise depends on it.

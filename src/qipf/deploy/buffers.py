@@ -1,4 +1,4 @@
-"""A module whose buffers keep their precision, follow the model, and may change size when a state dict is loaded."""
+"""A module whose buffers keep their dtypes, follow the model, and may change shape when a state dict is loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class PreciseBuffers(nn.Module):
-    """A module whose buffers keep their types under `half()`, and accept any size from a state dict."""
+    """A module whose buffers keep their dtypes under `half()`, and accept any shape from a state dict."""
 
     def _follow(self, device: torch.device) -> None:
         """Move to the device of the logits, in case only the model was moved; several threads may do this at once."""
@@ -24,11 +24,11 @@ class PreciseBuffers(nn.Module):
         for key, old in before.items():
             new = self._buffers[key]
             if new is not None and new.dtype != old.dtype and new.device.type != "mps":
-                self._buffers[key] = old.to(new.device)  # a model in half precision keeps the types of its scorer
+                self._buffers[key] = old.to(new.device)  # the scorer is not converted to half precision
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        for key, buffer in self.named_buffers():  # tensors of another fit may have other sizes
+        for key, buffer in self.named_buffers():  # tensors from another fit may have other shapes
             if isinstance(found := state_dict.get(prefix + key), Tensor):
                 self._buffers[key] = torch.empty_like(found, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

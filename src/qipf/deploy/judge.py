@@ -52,7 +52,7 @@ class Judge(PreciseBuffers):
         return bool(self.method) or self.decides
 
     def forward(self, uncertainty: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the probability of error (N,) and the decision (N,) to accept each prediction; NaN is rejected."""
+        """Return the probability of error (N,) and a mask of the accepted predictions (N,); NaN is not accepted."""
         if not torch.compiler.is_compiling():
             self._follow(uncertainty.device)
         tables: dict[str, Any] = self._buffers

@@ -19,11 +19,11 @@ from qipf.deploy.wrapper import Wrapped
 def export_onnx(
     wrapped: Wrapped, path: str | os.PathLike[str], example: Tensor | tuple[Tensor, ...], *, opset: int = 18
 ) -> None:
-    """Write `wrap(model, scorer)` as an ONNX file that runs without torch and qipf.
+    """Write `wrap(model, scorer)` as an ONNX file that runs without torch or qipf.
 
     The batch size is dynamic. The outputs are `logits` and `uncertainty` (N,), followed by `probability` (of error),
-    `accept` and `modes` (N, K) if the scorer has them, and `posterior` (N, C) after `wrap(..., posterior=True)`. The
-    model is exported in evaluation mode.
+    `accept` and `modes` (N, K) if the scorer has them, and `posterior` (N, C) if the model was wrapped with
+    `posterior=True`. The model is exported in evaluation mode.
 
     Args:
         wrapped: The result of `qipf.wrap`.

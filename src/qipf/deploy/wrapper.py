@@ -39,15 +39,17 @@ def wrap(
     """Combine a model and a scorer in a module that returns (output, uncertainty) for every input.
 
     If the scorer has a probability of error or a decision, the module returns a named tuple that includes them. The
-    module can be moved, saved, compiled and exported, and several threads may share it. Call `.eval()` for predictions.
+    module can be moved, saved, compiled and exported, and several threads may share it. Call `.eval()` before making
+    predictions.
 
-    A scorer that reads more than the logits adds forward hooks to the model, which are removed when the wrapped module
-    is deleted.
+    If the scorer reads more than the logits, forward hooks are added to the model; they are removed when the wrapped
+    module is deleted.
 
     Args:
         model: A trained module. Compile the wrapped module instead of the model.
         scorer: A fitted scorer. Fitting it again does not change the wrapped module.
-        features: The module whose output the scorer reads; None for the input of the last linear layer.
+        features: The name of the module whose output the scorer reads; None for the module named in `fit` or, if there
+            is none, the input of the last linear layer.
         posterior: Also return the class probabilities (N, C) of a probe or a twin, which are often better than those of
             the model.
         views: The number of views per image to average over, including the image itself; each view needs one pass. None
@@ -66,7 +68,7 @@ def wrap(
     facts = scorer._require_fitted().facts
     if views is not None and (other := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
-            found = f"the {' and '.join(scorer.attachments)} of this scorer cannot be used with other views"
+            found = f"the {' and '.join(scorer.attachments)} of this scorer cannot be used with another number of views"
             raise Problem("views", found, hint=f"fit them again for scorer.with_views({views})")
         scorer = other
     task = TASKS.get(scorer.task_name)
@@ -127,7 +129,7 @@ class Wrapped(nn.Module):
         return output, _outputs(_rows(logits), features, taken)
 
     def _pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Tensor, dict[str, Tensor]]:
-        """Return the output of the model, its logits, and the layers that were read, by key."""
+        """Return the output of the model, its logits, and the recorded layers, keyed by name."""
         self._recorder.open()
         output = self.model(*args, **kwargs)
         logits = self._recorder.before_ending(find_values(output))
@@ -138,14 +140,14 @@ class Wrapped(nn.Module):
 
 
 class ScorerModule(PreciseBuffers):
-    """A fitted scorer whose tensors are buffers."""
+    """A module that holds the tensors of a fitted scorer as buffers."""
 
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
         fitted = scorer._require_fitted()
         self._kind = type(scorer)
         for key, value in fitted.tensors.items():
-            if "." in key:  # the weights of a twin, which is a module of its own
+            if "." in key:  # the weights of a twin, which is a separate module
                 continue
             self.register_buffer(key, torch.from_numpy(np.array(value, order="C")))
         self._rebuild(scorer.settings(), fitted.facts)
@@ -182,7 +184,7 @@ class ScorerModule(PreciseBuffers):
         return modes if mark is None else modes + mark[:, None]
 
     def _prepared(self, outputs: Outputs) -> tuple[Tensor | None, Outputs]:
-        """Return NaN for rows with non-finite logits and 0 for others, and outputs in which all logits are finite.
+        """Return NaN for rows with non-finite logits and 0 for others, and the outputs with these logits replaced by 0.
 
         On the CPU and outside a graph, where the check is cheap, return None instead of zeros if all logits are finite.
         """
@@ -198,7 +200,7 @@ class ScorerModule(PreciseBuffers):
         return mark, _outputs(finite, outputs.features, outputs.layers)
 
     def get_extra_state(self) -> Tensor:
-        """Return the settings and the facts as a tensor of bytes."""
+        """Return the settings and the facts of the scorer as a tensor of bytes."""
         settings, facts = self.scorer.settings(), dict(self.scorer._require_fitted().facts)
         plain = {key: value for key, value in settings.items() if not callable(value)}
         text = json.dumps({"scorer": self._kind.name, "settings": plain, "facts": facts}, sort_keys=True)
@@ -210,7 +212,7 @@ class ScorerModule(PreciseBuffers):
         if told["scorer"] != self._kind.name:
             raise ValueError(
                 f"the state dict belongs to a scorer {told['scorer']!r}, but this module holds {self._kind.name!r}; "
-                "wrap the model with a scorer of the same kind first"
+                "wrap the model with the former kind of scorer first"
             )
         before, own = self.scorer, [str(layer) for layer in self.scorer.layers]
         self._rebuild({**before.settings(), **told["settings"]}, upgraded(told["facts"]))
@@ -219,14 +221,14 @@ class ScorerModule(PreciseBuffers):
             self.scorer = before
             raise Problem(
                 "state_dict", f"its scorer reads {', '.join(wanted) or 'no layer'}, but this module reads "
-                f"{', '.join(own) or 'none'}", hint="wrap the model with that scorer and its number of views first",
+                f"{', '.join(own) or 'none'}", hint="first wrap the model with that scorer and its number of views",
             )  # fmt: skip
 
 
 def _recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorder:
     """Return an attached recorder of the features and layers that a fitted scorer reads.
 
-    It also records the input of a final softmax or sigmoid, unless the scorer was fitted to a regression.
+    It also records the input of a final softmax or sigmoid, unless the scorer was fitted to a regression model.
     """
     scorer._check_features(features)
     facts = scorer._require_fitted().facts
@@ -260,7 +262,7 @@ def _head(model: nn.Module, scorer: Scorer) -> nn.Module:
         raise Problem(
             "features", f"{len(heads)} ({', '.join(heads)})" if heads else "none",
             expected=f"one linear layer that maps {wanted}",
-            hint="name the module whose output is the features, here and in qipf.collect",
+            hint="pass features=, the name of the module whose output to use, here and to qipf.collect",
         )  # fmt: skip
     return next(iter(heads.values()))
 

@@ -84,7 +84,7 @@ class Chart:
         self.parts.append(f'<path d="{path}" fill="var(--{style.colour})">{_title(title)}</path>')
 
     def svg(self, label: str, key: str = "") -> str:
-        """Return the chart as HTML; `label` is its text alternative."""
+        """Return the chart as an SVG element; `label` is its text alternative."""
         name = f' id="{key}"' if key else ""
         box = f'viewBox="0 0 {self.width:g} {self.height:g}"'
         return f'<svg{name} {box} role="img" aria-label="{escape(label)}">{"".join(self.parts)}</svg>'
@@ -114,7 +114,7 @@ def legend(styles: Iterable[tuple[str, Style]]) -> str:
 
 
 def axis(values: Sequence[float], least: float = 0.0, most: float = math.inf) -> tuple[Range, list[float]]:
-    """Return the range of an axis, with a margin around the values, and round tick values."""
+    """Return the range of an axis, with a margin around the values, and ticks at round numbers."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low < 1e-9 * max(abs(high), 1e-300):
         low, high = low - 0.1 * (abs(low) or 1), high + 0.1 * (abs(high) or 1)

@@ -47,7 +47,7 @@ def _chart(names: Sequence[str], curves: Mapping[str, Curve], chosen: str) -> st
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         chart.text(chart.at(share, 0)[0], 274, f"{share:.0%}", "end" if share == 1 else "middle")
     chart.grid([number * step for number in range(round(top / step) + 1)], "{:.0%}".format)
-    chart.text(263, 294, "share of accepted predictions, surest first", "middle")
+    chart.text(263, 294, "fraction of predictions accepted, most certain first", "middle")
     styles = dict(zip(named, STYLES, strict=False))
     for name in [*others, *reversed(named)]:
         chart.line(zip(*curves[name], strict=True), styles.get(name, Style("ref", width=1)), name)

@@ -40,7 +40,7 @@ def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = ""
 
 
 def embedded(pixels: np.ndarray, longest: int) -> str:
-    """Return the result of `png` as a data URL."""
+    """Return a picture as the data URL of a PNG file; see `png`."""
     return "data:image/png;base64," + base64.b64encode(png(pixels, longest)).decode()
 
 

@@ -19,7 +19,7 @@ COLOUR = (214, 69, 0)
 LONGEST = 256
 """The maximum number of pixels per side of a picture; larger pictures are reduced."""
 SHOWN = (0.0, 0.5, 1.0)
-"""The ranks of the displayed images: the surest, the median and the least sure image."""
+"""The displayed images, as quantiles of the mean uncertainty: the minimum, the median and the maximum."""
 STYLE = (TEMPLATES / "overlays.css").read_text()
 
 
@@ -101,7 +101,7 @@ class Overlay:
 
 
 def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of the images at the ranks `SHOWN` of the mean score.
+    """Return the indices of the images at the quantiles `SHOWN` of the mean score.
 
     `groups` contains the index of the image of each scored pixel, and `count` is the number of images.
     """
@@ -155,5 +155,5 @@ def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
-    """Return overlays, keyed by the title of their set of images, as HTML."""
+    """Render overlays, keyed by the title of each set of images, as HTML."""
     return render("overlays.html.j2", shown=shown, score=score)

@@ -24,7 +24,7 @@ def page(
         monitor: The monitor.
         title: The title of the page.
         refresh: Seconds until the browser reloads the page; 0 to disable reloading.
-        images: Captions and data URLs of the least sure inputs.
+        images: Captions and data URLs of the inputs with the least certain predictions.
     """
     status = monitor.status()
     live, reference = monitor.test.counts - monitor.test.reference, monitor.test.reference
@@ -32,7 +32,7 @@ def page(
     return render(
         "watch.html.j2", title=title, refresh=refresh, status=status, tiles=_tiles(status), images=images,
         accuracy=_accuracy(monitor.history.state(), status),
-        scores=_bars(now, before, "bin", "surest", "least sure"),
+        scores=_bars(now, before, "bin", "most certain", "least certain"),
         classes=_bars(status.classes, status.reference_classes, "class", "0", str(len(status.classes) - 1)),
         estimates={name: percent(value) for name, value in status.estimates.items()},
     )  # fmt: skip
@@ -60,7 +60,7 @@ def _tiles(status: Status) -> list[tuple[str, str, str]]:
 
 
 def _accuracy(windows: np.ndarray, status: Status) -> str:
-    """Draw the estimated accuracy over time, or over predictions if times are unknown; "" without predictions."""
+    """Draw the estimated accuracy over time, or over predictions if times are unknown; return "" if there are none."""
     if not len(windows):
         return ""
     rows, sums, times = windows[:, 0], windows[:, 1], windows[:, 4]
