@@ -54,7 +54,7 @@ def test_promises_that_cannot_be_kept_leave_no_file(place, capsys) -> None:
     error = capsys.readouterr().err
     assert error.startswith("qipf: --promise: 800 held-out predictions do not prove")
     assert "labelled examples" in error
-    assert "does not fit" not in error
+    assert "cannot be used" not in error
     assert not (place / "e.qipf").exists()
     assert fit("--promise", "error<=0.05") == 2
     assert "--calibrate" in capsys.readouterr().err

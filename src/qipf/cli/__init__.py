@@ -1,4 +1,4 @@
-"""The command line, with one module per command, which is imported when the command is called."""
+"""The command line; each command has its own module, which is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESEARCH = ("gallery", "train")
 EXIT_CODES = (
     "All commands accept --quiet (hide progress bars and summaries) and --debug (show the traceback of an error). Exit "
     "codes: 0 success; 1 failure, such as a missing or damaged file, unsuitable data, or a failed cell of a benchmark; "
-    "2 invalid command line; 3 an alarm with `qipf watch --once`; 130 interrupted (128 plus the signal number)."
+    "2 invalid command line; 3 an alarm from `qipf watch --once`; 130 interrupted (128 plus the signal number)."
 )
 
 
@@ -40,7 +40,8 @@ def build(listing: bool = False) -> Any:
     common = {"suppress_keyboard_interrupt": False, "default_parameter": cyclopts.Parameter(negative=())}
     about = "Measure how far each prediction of a trained neural network can be trusted."
     app = cyclopts.App(name="qipf", version=version("qipf"), help=about, help_epilogue=EXIT_CODES, **common)
-    research = cyclopts.App(name="research", help="Reproduce the networks and figures of the research.", **common)
+    purpose = "Train the networks and draw the figures used in the research."
+    research = cyclopts.App(name="research", help=purpose, **common)
     for group, names in ((app, COMMANDS), (research, RESEARCH)):
         for name in names:
             module = f"qipf.cli.{name}"
@@ -62,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = Stopped.INTERRUPT
             print(
-                "interrupted; no partial files remain; run the same command again to continue a benchmark or training",
+                "interrupted; no partial files remain; to resume a benchmark or training run, repeat the same command",
                 file=sys.stderr,
             )
         except BrokenPipeError:  # the reader closed the pipe
@@ -105,7 +106,7 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
     details = f": {first_line(error)}" if str(error).strip() else ""
     for frame in traceback.extract_tb(error.__traceback__)[-1:]:
         details += f", in {Path(frame.filename).name}, line {frame.lineno}"
-    return 1, f"{type(error).__name__}{details} (--debug shows the details)"
+    return 1, f"{type(error).__name__}{details} (add --debug to show the details)"
 
 
 def _wrong_use(error: Any, words: list[str]) -> str:

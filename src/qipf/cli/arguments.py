@@ -14,7 +14,7 @@ from qipf._common.files import check_parent
 from qipf._common.optional import require
 
 QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
-"""True with --quiet, which hides progress bars and summaries."""
+"""True if --quiet was passed, which hides progress bars and summaries."""
 FLAGS = {
     "data": "DATA",
     "labels": "DATA, labels",
@@ -37,15 +37,15 @@ FLAGS = {
     "views": "--views",
     "table": "",
 }
-"""The flag of each parameter named in library errors."""
+"""The command-line names of the parameters that errors of the library name."""
 FILES = {"", "data", "labels", "targets", "logits", "inputs", "model", "weights", "table"}
-"""Parameters whose values come from files; for these, the exit code is 1 instead of 2."""
+"""Parameters whose values come from files; errors about these parameters have exit code 1 instead of 2."""
 LONGEST_NUMBER = 300
 """The maximum number of digits of an integer in --option."""
 
 
 def rendered(problem: Problem, **flags: str) -> UserError:
-    """Convert a problem to a command-line error with the name of its flag."""
+    """Convert a problem to a command-line error that names the flag."""
     flag = {**FLAGS, **flags}.get(problem.argument, problem.argument)
     kind = InputError if problem.argument in FILES or flag.startswith("DATA") else UserError
     return kind(f"{flag}: {problem.message}" if flag else problem.message)
@@ -53,7 +53,7 @@ def rendered(problem: Problem, **flags: str) -> UserError:
 
 @contextmanager
 def naming(**flags: str) -> Iterator[None]:
-    """Override flag names in problems, for example `data` with --calibrate."""
+    """Override the names in `FLAGS`, for example with `data="--calibrate"`, for problems raised within the block."""
     try:
         yield
     except Problem as problem:
@@ -67,7 +67,7 @@ def check_output(path: Path | None, *inputs: Path | str | None, endings: Collect
     if path is None:
         return
     if endings and path.suffix not in endings:
-        raise UserError(f"--output: expected a file that ends in {', '.join(endings)}, got {path}")
+        raise UserError(f"--output: expected a file with the extension {' or '.join(endings)}, got {path}")
     check_parent(path, "--output", InputError)
     for other in inputs:
         if other is not None and path.exists() and Path(other).exists() and path.samefile(other):

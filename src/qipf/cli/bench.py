@@ -48,10 +48,11 @@ def bench(
         plan: A built-in plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
         output: The folder for the results; bench-NAME by default.
         engine: auto, local (processes), serial, or the address of a Dask scheduler that can access the output folder.
-        data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
+        data: The folder of dataset files; by default, the folder named by the environment variable QIPF_DATA. Missing
+            files are downloaded.
         workers: The number of local processes; by default, one per core.
         device: cpu or cuda; by default, cuda if available.
-        times: Measure the time per sample; --no-times leaves this to a later run.
+        times: Measure the time per sample; --no-times postpones this to a later run.
         verify: Only verify the results, and list damaged and missing files.
     """
     if verify:
@@ -118,6 +119,7 @@ def _verify(path: Path) -> int:
         print(damage)
         count += 1
     cells = len(store.finished())
-    found = f"{count} damaged; run the same plan again to restore them" if count else "all files match their checksums"
+    remedy = "run the same plan again to restore them"
+    found = f"damaged or missing files: {count}; {remedy}" if count else "all files match their checksums"
     print(f"{path}: {cells} cells, {found}", file=sys.stderr)
     return 1 if count else 0

@@ -37,12 +37,12 @@ SHOWN = (DEFAULT, compared.BASE, "entropy", "energy", "knn", "weight-qipf")
 """Scores compared by default."""
 SKIPPED = {
     "probe": "it is part of default",
-    "residual-scale": "it is only for regressions",
+    "residual-scale": "it is only for regression",
     "twin": "it is fitted to inputs; use qipf fit --option effort=thorough",
 }
 """Scorers that cannot be compared, with the reason."""
 SCALES = (compared.ONE_WIDTH, *METHODS)
-"""Scales compared for a regression."""
+"""Scales compared for a regression model."""
 MOST = 10_000
 """The maximum number of tokens or pixels per part of the data."""
 MOST_SETS = 5
@@ -73,7 +73,7 @@ def compare(
 
     For the recommendation, the scorer `default` is tested against the softmax response at the 5% level. All other
     scores share a correction for multiple testing. For tokens and pixels, 10,000 predictions are drawn at random. For a
-    regression, intervals of several scales are compared instead of scores.
+    regression model, the prediction intervals of several scales are compared instead of scores.
 
     For example:
 
@@ -90,12 +90,12 @@ def compare(
         data: Labelled data, as for `qipf fit`, or an .npz file with logits, labels and, optionally, features.
         fit: Labelled data to fit the scorers to, preferably the training data; by default, a random half of DATA.
         scorers: Names of scorers, separated by commas, or all. By default: default, softmax-response, entropy, energy,
-            knn and weight-qipf; for a regression: neighbours, head and qipf.
+            knn and weight-qipf; for a regression model: neighbours, head and qipf.
         shifted: Labelled shifted data for a further comparison, as NAME=FILE; may be repeated.
         shift: A built-in shift of DATA for a further comparison, as NAME or NAME:INTENSITY; may be repeated. Images:
             rotation, brightness, jpeg, fog, ...; tables: missing-values, swapped-values, column-drift; token ids:
             typos, word-drops. INTENSITY is from 1 to 5; for the shifts of the paper, see docs/reference/data.md.
-        coverage: The nominal coverage of the intervals of a regression; 0.9 by default.
+        coverage: The nominal coverage of the intervals of a regression model; 0.9 by default.
         task: The kind of prediction, as for `qipf fit`.
         features: The module that the scorers read, as for `qipf fit`.
         output: Also write the tables and curves to a page (.html), or only the table (.csv, .json).
@@ -116,7 +116,7 @@ def compare(
     work, opened = Work.prepare(net, opened, chosen, features, options.batch_size)
     numbers = work.task.judged_by == "intervals"
     if coverage is not None and not numbers:
-        raise UserError(f"--coverage: only the intervals of a regression have a coverage, got {work.task.name}")
+        raise UserError(f"--coverage: requires a regression model, got the task {work.task.name}; remove the option")
     wanted = _wanted(scorers, numbers)
     training = None if training is None else _same_task(work, "--fit", training, chosen)
     parts = _parts(opened, training, numbers)
@@ -158,7 +158,7 @@ def _same_task(work: Work, flag: str, data: Data, chosen: Task | None) -> Data:
 
 
 def _parts(data: Data, training: Data | None, numbers: bool) -> list[Data]:
-    """Return the data for fitting scorers, for fitting intervals (only for numbers) and for evaluation."""
+    """Return the data for fitting scorers, for fitting intervals (only if `numbers` is true) and for evaluation."""
     if training is not None and not numbers:
         return [training, data]
     order = np.random.default_rng(SEED).permutation(len(data))
@@ -171,7 +171,7 @@ def _parts(data: Data, training: Data | None, numbers: bool) -> list[Data]:
 
 
 def _wanted(text: str | None, numbers: bool) -> list[str]:
-    """Return the scores or scales named by --scorers; constant width is always one of the scales."""
+    """Return the scores or scales named by --scorers; the constant width is always one of the scales."""
     from qipf.scores import SCORERS
 
     ours = sorted(name for name, kind in SCORERS.items() if kind.__module__.startswith("qipf."))
@@ -185,16 +185,16 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
         if name not in every:
             what = " for floating-point labels" if numbers else ""
             way = "; save class labels as integers" if numbers else ""
-            raise UserError(f"--scorers: there is no {name!r}{what}; available: {', '.join(every)}{way}")
+            raise UserError(f"--scorers: there is no scorer {name!r}{what}; available: {', '.join(every)}{way}")
     if not names:
         raise UserError("--scorers: expected 'all', or names separated by commas, got none")
     return list(dict.fromkeys([*([compared.ONE_WIDTH] if numbers else []), *names]))
 
 
 class _Scores:
-    """Fit scores to the first part of DATA, and evaluate them on the last part and on shifted data.
+    """Fit scorers to the first of `parts`, and evaluate them on the last part and on shifted data.
 
-    Errors about DATA start with `where`.
+    Error messages about DATA start with `where`.
     """
 
     def __init__(self, work: Work, parts: list[Data], where: str) -> None:
@@ -232,7 +232,7 @@ class _Scores:
                 self.apply(one, outputs)  # warms up, and transfers tables to the device
                 started = time.perf_counter()
                 found[name] = self.apply(one, outputs)
-            except Unsupported:  # this problem affects every scale
+            except Unsupported:  # this problem affects all scales
                 raise
             except (ValueError, TypeError, RuntimeError, ImportError) as error:
                 failed[name] = error.message if isinstance(error, Problem) else first_line(error)
@@ -282,7 +282,7 @@ class _Scores:
 
 
 class _Scales(_Scores):
-    """Fit scales to the first part of DATA and intervals to the second part, and evaluate them on the last part."""
+    """Fit scales to the first of `parts` and intervals to the second part, and evaluate them on the last part."""
 
     def __init__(self, work: Work, parts: list[Data], where: str, coverage: float) -> None:
         super().__init__(work, parts, where)
@@ -331,7 +331,7 @@ def _about(work: Work, outputs: Outputs) -> str:
 
 
 def _draw(sets: dict[str, tuple[Data, Outputs, Any]], work: Work, scorer: Scorer) -> dict[str, list[Overlay]]:
-    """Return overlays of some images of the first sets, with a common scale, or none if Pillow is not installed."""
+    """Return overlays of some images of the first sets, on one colour scale; none if Pillow is not installed."""
     from qipf._common.optional import require
     from qipf.pages.overlays import choose_images, colour_scale, draw_overlays
 

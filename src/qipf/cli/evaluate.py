@@ -28,7 +28,7 @@ NOT_SCORES = {
 }  # fmt: skip
 OTHER_ROWS = {
     "the table has one row per image, but errors are counted per pixel": ("largest", "wrong_pixels"),
-    "the predictions are numbers, which are evaluated by their intervals": ("prediction", "prediction_0"),
+    "the predictions of a regression model are neither right nor wrong": ("prediction", "prediction_0"),
 }
 """Columns of tables that cannot be evaluated, keyed by the reason."""
 MAIN = ("roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "ece_proper", "brier_proper")
@@ -54,8 +54,8 @@ def evaluate(
     """Measure how well scores detect wrong predictions.
 
     FILE has one row per prediction, with scores (higher is less certain) and either a column `correct` (0 or 1) or the
-    columns `label` and `predicted`. For ECE and Brier score, add the error probabilities of a score NAME in a column
-    NAME_probability, or `probability` if there is only one score.
+    columns `label` and `predicted`. For the ECE and the Brier score, add the error probabilities of a score NAME in a
+    column NAME_probability, or `probability` if there is only one score.
 
     For example:
 
@@ -68,8 +68,9 @@ def evaluate(
     Args:
         file: A table: .csv with a header line, .parquet, or .npz with arrays of shape (N,).
         score: A column to evaluate; may be repeated. By default, all numeric columns.
-        correct: A column of 0 and 1, or LABEL=PREDICTED for the columns of true and predicted classes.
-        bootstrap: The number of resamples for the 95% intervals; by default 1000, or 0 above 100,000 rows.
+        correct: A column of 0s and 1s, or LABEL=PREDICTED for the columns of true and predicted classes.
+        bootstrap: The number of resamples for the 95% confidence intervals; by default, 1000, or 0 if there are more
+            than 100,000 rows.
         all: Print all metrics instead of the six main metrics.
         paper: Also print the metrics as computed in the paper.
         output: Also write all metrics to a file (.json, .csv).
@@ -119,7 +120,7 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
             if not columns.keys().isdisjoint(marks):
                 raise InputError(f"{kind}; use qipf compare MODEL DATA instead")
         raise InputError(
-            "expected a column 'correct' (0 or 1), or 'label' and 'predicted', got "
+            "expected a column 'correct' (0 or 1), or columns 'label' and 'predicted', got "
             f"{', '.join(columns) or 'none'}; use --correct NAME or --correct LABEL=PREDICTED"
         )
     for name in (correct,) if correct in columns else used:

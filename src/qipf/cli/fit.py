@@ -70,21 +70,20 @@ def fit(
         model: An exported program (.pt2); an ONNX file (.onnx, or FILE.onnx:OUTPUT if the model has several outputs); a
             module:callable that returns a torch module, an estimator or a function; or, if DATA contains logits, a
             weights file (.safetensors, .h5), which is only read.
-        data: Reference data. For the recommended scorer and classes, use the training data; for other tasks, use data
-            that the model was not trained on. Provide an .npz file with inputs (or x) and labels (or y), or with
-            logits; an .npy file of inputs; or a folder of images with one subfolder per class. For a model with several
-            inputs, give each array the name of an input, such as input_ids. Labels are integers (N,) for classes,
-            (N, T) for tokens and (N, H, W) for pixels, 0 or 1 (N, L) for several labels, and floating-point numbers
-            (N,) or (N, k) for a regression. Bytes are scaled to [0, 1] unless they are token ids.
+        data: Reference data. For the recommended scorer and the task classes, use the training data; for other tasks,
+            use data that the model was not trained on. Provide an .npz file with inputs (or x) and labels (or y), or
+            with logits; an .npy file of inputs; or a folder of images with one subfolder per class. For a model with
+            several inputs, give each array the name of an input, such as input_ids. Labels are integers (N,) for
+            classes, (N, T) for tokens and (N, H, W) for pixels, 0 or 1 (N, L) for several labels per example, and
+            floating-point numbers (N,) or (N, k) for regression. Bytes are scaled to [0, 1] unless they are token ids.
         output: The file to write.
         scorer: The name of the scorer: default (recommended; needs labels), weight-qipf (the method of the paper),
-            entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; for a regression,
-            residual-scale.
+            entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; for regression, residual-scale.
         option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
         calibrate: Labelled data, not used for fitting, from which error probabilities and the reference of `qipf watch`
-            are learned; for a regression, intervals are learned.
+            are learned; for regression, prediction intervals are learned.
         promise: A guarantee learned from the data of --calibrate: "error<=0.01" (at most 1% of the accepted
-            predictions are wrong) or "accept>=0.9" (at least 90% are accepted). For a regression, "inside>=0.9" (each
+            predictions are wrong) or "accept>=0.9" (at least 90% are accepted). For regression, "inside>=0.9" (each
             target is in its interval with probability 0.9; the default) or "all inside>=0.9" (all targets of an example
             are in their intervals with probability 0.9).
         confidence: The probability with which a promise about errors holds; 0.95 by default.
@@ -115,7 +114,7 @@ def fit(
     learned = ""
     if held_out is not None and calibrate is not None:
         wanted = features if made.reads_features else False
-        where = f"--calibrate: {calibrate} does not fit"
+        where = f"--calibrate: {calibrate} cannot be used"
         with naming(**{name: f"{where}: {name}" for name in ("data", "labels", "logits", "features")}):
             outputs = work.read(work.bound(held_out), wanted, made.layers)
         learned = _learn(made, outputs, promised, work.task, calibrate)
@@ -163,8 +162,8 @@ def _read_promise(promise: str | None, confidence: float | None) -> Decision | I
     decision = Decision(promise, confidence=0.95 if confidence is None else confidence)
     if decision.promise.kind == "loss":
         raise UserError(
-            f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision accepts; "
-            f"use error<={decision.promise.limit:g}, or Python"
+            f"--promise: {decision.promise} needs the loss of each prediction; use error<={decision.promise.limit:g}, "
+            "or qipf.Decision in Python"
         )
     return decision
 
@@ -173,22 +172,22 @@ def _check_promise(task: Task, promised: Decision | Intervals | None, calibrate:
     """Raise if the task does not support the promise, before anything is fitted."""
     numbers = task.judged_by == "intervals"
     if isinstance(promised, Decision) and numbers:
-        raise UserError(f'--promise: {promised.promise} requires classes, got numbers; use "inside>=0.9"')
+        raise UserError(f'--promise: {promised.promise} requires class labels, got numbers; use "inside>=0.9"')
     if isinstance(promised, Intervals) and not numbers:
-        raise UserError(f'--promise: intervals require numbers, got {task.name}; use "error<=0.01"')
+        raise UserError(f'--promise: intervals require a regression model, got the task {task.name}; use "error<=0.01"')
     if calibrate is not None and not task.independent:
-        why = f"the dependence of {task.name} would break every guarantee"
-        raise UserError(f"--calibrate: requires one prediction per example; {why}; omit it")
+        why = f"no guarantee holds for {task.name}, whose predictions are dependent"
+        raise UserError(f"--calibrate: requires one prediction per example; {why}; remove the option")
 
 
 def _learn(scorer: Scorer, outputs: Outputs, promised: Decision | Intervals | None, task: Task, path: Path) -> str:
-    """Fit the attachments of a scorer to held-out outputs, and return a description of the attachments."""
+    """Fit the attachments of a scorer to held-out outputs, and return a description of them."""
     try:
         if task.judged_by == "intervals":
             intervals = promised if isinstance(promised, Intervals) else Intervals()
             scorer.attach(intervals.fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
-            targets = "all targets of an example are" if intervals.joint else "each target is"
-            about = f"inside with probability {intervals.coverage:g}, from {len(outputs)} examples"
+            targets = "all targets of an example are inside" if intervals.joint else "each target is inside"
+            about = f"with probability {intervals.coverage:g}, learned from {len(outputs)} examples"
             return f"intervals: {targets} {about}"
         errors = int((~to_numpy(outputs.correct)).sum())
         calibrator = ErrorProbability(method_for(errors))
@@ -202,5 +201,5 @@ def _learn(scorer: Scorer, outputs: Outputs, promised: Decision | Intervals | No
     except Unsupported as problem:
         raise InputError(str(rendered(problem))) from problem
     except (ValueError, RuntimeError) as error:
-        raise InputError(f"--calibrate: {path} does not fit: {first_line(error)}") from error
+        raise InputError(f"--calibrate: {path} cannot be used: {first_line(error)}") from error
     return told

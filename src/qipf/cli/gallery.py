@@ -27,7 +27,7 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     Args:
         names: The figures to draw: sine, corruptions; all by default.
         output: The folder to write to, which is created if necessary.
-        dataset: The dataset for the figure corruptions, with its files in the folder QIPF_DATA.
+        dataset: The dataset for the figure corruptions, in the folder named by the environment variable QIPF_DATA.
     """
     require("matplotlib", extra="bench")
     from qipf.study import datasets
@@ -38,7 +38,7 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
             about = "; ".join(f"{known}: {what}" for known, what in FIGURES.items())
             raise UserError(f"NAMES: there is no figure {name!r}; available: {about}")
     if dataset not in datasets.NAMES:
-        raise UserError(f"--dataset: there is no {dataset!r}; available: {', '.join(datasets.NAMES)}")
+        raise UserError(f"--dataset: there is no dataset {dataset!r}; available: {', '.join(datasets.NAMES)}")
     if output.exists() and not output.is_dir():
         raise InputError(f"--output: {output} is a file; choose a folder")
     for name in names or tuple(FIGURES):

@@ -74,7 +74,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
 
 
 def _onnx(file: str, as_json: bool, output: str | None) -> None:
-    """Print the inputs, outputs and tensors of an ONNX model; tensors on every path from the inputs are marked."""
+    """Print the inputs, outputs and tensors of an ONNX model; tensors that all data passes through are marked."""
     from qipf.runners.loading import load_model
 
     model = load_model(file, output=output)

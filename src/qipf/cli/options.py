@@ -18,9 +18,9 @@ class ModelOptions:
     """Options of the commands that run a model.
 
     Args:
-        weights: A .safetensors checkpoint for module:callable.
+        weights: A .safetensors checkpoint for a model given as module:callable.
         labels: An .npy file with one label per example, if DATA has no labels.
-        labels_from: The label of the first class, for example 1.
+        labels_from: The label of the first class, for example 1 if labels are counted from 1.
         device: The device to run the model on, for example cuda.
         batch_size: The number of examples per forward pass.
     """

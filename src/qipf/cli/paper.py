@@ -11,9 +11,10 @@ from qipf.cli.options import Output
 def paper(*, output: Output = Path("out/paper"), full: bool = False) -> int:
     """Compare the paper's score (QIPF) with competing methods under shift, and write a page with the paper's tables.
 
-    Train a LeNet on MNIST if the dataset files are in the folder QIPF_DATA or were downloaded before; otherwise, train
-    a small network on the bundled digits. The page, report.html, contains a reduced Table 1, the claims of the paper,
-    the field and its modes, and histograms and ROC curves. Run the same command again to resume an interrupted run.
+    Train a LeNet on MNIST if its files are in the folder named by the environment variable QIPF_DATA or were downloaded
+    before; otherwise, train a small network on the bundled digits. The page, report.html, contains a reduced Table 1,
+    the claims of the paper, the field and its modes, and histograms and ROC curves. Run the same command again to
+    resume an interrupted run.
 
     For example:
 

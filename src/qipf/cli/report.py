@@ -14,8 +14,8 @@ from qipf.cli.options import Output
 def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     """Write the report of a benchmark as one HTML file that opens offline.
 
-    STORE needs to contain only a table.csv, table.parquet or table.csv.gz. The page lists missing parts. Example images
-    require the dataset files in the folder QIPF_DATA.
+    STORE must contain at least a table.csv, table.parquet or table.csv.gz. The page lists missing parts. Example images
+    require the dataset files in the folder named by the environment variable QIPF_DATA.
 
     For example:
 

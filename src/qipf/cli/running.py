@@ -37,7 +37,7 @@ OPTIONS = ("effort", "size", "seed")
 
 
 def split_model(model: str) -> tuple[str, str | None]:
-    """Split FILE.onnx:OUTPUT into the file and the name of the output; other models have no output."""
+    """Split FILE.onnx:OUTPUT into the file and the name of the output, which is None for other models."""
     file, found, output = model.partition(".onnx:")
     return (f"{file}.onnx", output) if found and output else (model, None)
 
@@ -52,7 +52,8 @@ def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any
     if options.device is not None:
         if not hasattr(net, "to"):
             raise UserError(
-                f"--device: {model} runs on the CPU; in Python, pass an ONNX Runtime session with other providers"
+                f"--device: {model} runs only on the CPU; remove the option, or use Python, which accepts an ONNX Runtime "
+                "session on another device"
             )
         net.to(usable_device(options.device))
     return net
@@ -82,9 +83,10 @@ def open_main(
         raise UserError("--labels-from: DATA has no labels; add labels with --labels FILE.npy, or remove the option")
     if first and found is not None:
         if data.files or found.dtype.kind not in "iu" or found.size != len(found):
-            raise Problem("data", "--labels-from requires one integer label per example", hint="remove it")
+            raise Problem("data", "--labels-from requires one integer label per example", hint="remove the option")
         if found.min() < first:
-            raise Problem("data", f"--labels-from is {first}, but the lowest label is {found.min()}", hint="reduce it")
+            why = f"--labels-from is {first}, but the lowest label is {found.min()}"
+            raise Problem("data", why, hint="reduce --labels-from")
         return replace(data, arrays={**data.arrays, "labels": np.asarray(found, dtype=np.int64) - first})
     return data
 
@@ -102,7 +104,7 @@ def open_other(
         raise InputError(f"{flag}: {no_labels(path).message}")
     if data_path is not None:
         if path.samefile(data_path):
-            raise InputError(f"{flag}: {path} is DATA itself; choose data that nothing was fitted to")
+            raise InputError(f"{flag}: {path} is DATA itself; choose different data")
         if _is_copy(found, data):
             raise InputError(f"{flag}: {path} begins with the same examples as DATA; choose different data")
     return found
@@ -128,7 +130,7 @@ class Work:
         net: The result of `load`.
         runner: The runner of the model; None if the data contains logits.
         output: The shape of the output of the model, or of the logits in the data.
-        features: The module that scorers read, if specified.
+        features: The name of the module whose output scorers read, if specified.
         batch_size: The maximum number of examples per pass.
     """
 
@@ -143,12 +145,12 @@ class Work:
     def prepare(
         cls, net: Any, data: Data, task: Any = None, features: str | None = None, batch_size: int = 500
     ) -> tuple[Work, Data]:
-        """Return the work, and the data bound to the inputs of the model; None infers `task`."""
+        """Return the work, and the data bound to the inputs of the model; if `task` is None, it is inferred."""
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
                 raise Problem("data", "there are neither inputs nor logits", hint=f"add {listed('inputs')}, or logits")
             if features is not None:
-                raise Problem("features", "a module was named, but DATA contains logits", hint="remove the module")
+                raise Problem("features", "a module was named, but DATA contains logits", hint="remove the option")
             output = data.arrays["logits"].shape
             found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
@@ -156,7 +158,7 @@ class Work:
             _check_first_class(found, data.labels, output)
             return cls(net, None, found, output, None, batch_size), data.bound(())
         if net is None or is_weights(net):
-            raise Problem("model", "a file of weights cannot be run", hint="pass a program, or data with logits")
+            raise Problem("model", "a weights file cannot be run", hint="pass an exported program, or DATA with logits")
         runner = open_model(net)
         batch_size = getattr(net, "fixed_batch", None) or batch_size
         bound = data.bound(runner.inputs)
@@ -190,7 +192,7 @@ class Work:
         )  # fmt: skip
 
     def given(self, arrays: dict[str, np.ndarray], numbers: Sequence[int]) -> Outputs:
-        """Return logits, features and labels as outputs; `numbers` are the rows in the file."""
+        """Return logits, features and labels as outputs; `numbers` are the row indices in the file."""
         logits, labels = arrays["logits"], arrays.get("labels")
         if logits.shape[1:] != self.output[1:]:
             raise Problem("logits", f"{logits.shape[1]} columns", expected=f"{self.output[1]} columns, as in DATA")
@@ -238,7 +240,7 @@ def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
     module = getattr(runner, "module", None)
     if module is not None and any(type(part).__name__.startswith("Embedding") for part in module.modules()):
         hint = "save token ids as int64, or tables as float32"
-        raise Problem("data", "rows of bytes are ambiguous: token ids or a table", hint=hint)
+        raise Problem("data", "rows of bytes could be token ids or a table", hint=hint)
     return False
 
 
@@ -256,7 +258,7 @@ def make_scorer(name: str, settings: dict[str, Any]) -> Scorer | None:
     from qipf.scores import SCORERS
 
     if name != DEFAULT and name not in SCORERS:
-        raise UserError(f"--scorer: there is no {name!r}; available: {', '.join([DEFAULT, *sorted(SCORERS)])}")
+        raise UserError(f"--scorer: there is no scorer {name!r}; available: {', '.join([DEFAULT, *sorted(SCORERS)])}")
     known = OPTIONS if name == DEFAULT else SCORERS[name]().settings()
     check_settings("--option", name, settings, known)
     if name != DEFAULT:

@@ -51,9 +51,9 @@ def score(
 
     The uncertainty of the recommended scorer is the log odds against the prediction, which are negative for confident
     predictions. Other columns are row, file (for images), predicted (the class), probability (of an error, if FILE was
-    fitted with --calibrate), accept (with --promise), label and correct (with labels), and scorer. A regression has the
-    columns prediction, scale (the expected error), lower, upper and inside instead, or prediction_0, prediction_1, ...
-    for several targets.
+    fitted with --calibrate), accept (with --promise), label and correct (with labels), and scorer. A table for a
+    regression model has the columns prediction, scale (the expected absolute error), lower, upper and inside instead;
+    if there are several targets, prediction_0, prediction_1, and so on.
 
     For example:
 
@@ -67,8 +67,8 @@ def score(
         file: A file written by `qipf fit`.
         data: Inputs, as for `qipf fit`, or an .npz file with logits and, if the scorer needs them, features.
         output: The table to write (.csv, .parquet), with one row per prediction, or per image for pixels. For pixels,
-            it may also be an .npy file for all maps (N, H, W), or a new folder for PNG files with uncertain pixels in
-            colour.
+            it may also be an .npy file for all uncertainty maps (N, H, W), or a new folder for PNG files with uncertain
+            pixels in colour.
         model: The model, as for `qipf fit`, which is executed; not needed if DATA contains logits.
         modes: Also write the modes of the scorer, with one column per order.
         views: The number of views per image to average over, including the image itself; each view needs one pass. By
@@ -97,12 +97,12 @@ def score(
             raise UserError("--model: required, because DATA contains no logits")
         net = load(model, options, scorer)
         if has_other_weights(scorer._require_fitted().facts, model_facts(net)):
-            hint = "use the same model and --weights, or fit again"
-            raise InputError(f"--model: expected the weights that {file} was fitted to, got different weights; {hint}")
+            hint = "use the same model and --weights, or fit the scorer again"
+            raise InputError(f"--model: expected the weights for which {file} was fitted, got different ones; {hint}")
     work, opened = Work.prepare(net, opened, noted, None, options.batch_size)
     pixels = work.task.name == "pixels"
     if not pixels and output.suffix not in TABLES:
-        raise UserError(f"--output: expected a file that ends in {' or '.join(TABLES)}, got {output}")
+        raise UserError(f"--output: expected a file with the extension {' or '.join(TABLES)}, got {output}")
     joint = getattr(scorer.attachments.get("intervals"), "joint", False)
     numbers, seen = work.task.judged_by == "intervals", [0, 0]  # the number of correct or inside, and the total
     scored = _counted(_scored(work, scorer, opened), seen, errors=not numbers)
@@ -130,7 +130,8 @@ def score(
     if not QUIET.get():
         print(f"{printable(output)}: {count} {what}; uncertainty: {UNITS.get(scorer.name, HIGHER)}", file=sys.stderr)
         if numbers:
-            say_share("inside their intervals", seen[0], seen[1], "examples with all targets" if joint else "targets")
+            how = "all targets inside their intervals" if joint else "inside their intervals"
+            say_share(how, seen[0], seen[1], "examples" if joint else "targets")
         else:
             say_share(f"accuracy on {data}", seen[0], seen[1], counted(work.task))
     if model is not None and options.weights is None:
@@ -150,7 +151,7 @@ def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iter
 def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
     """Yield the scores batch by batch, from the model or from the logits in the data."""
     if work.runner is not None:
-        with naming(model="--model", features="--model", layers="--model"):  # the model may differ from the fitted one
+        with naming(model="--model", features="--model", layers="--model"):  # it may differ from the fitted model
             yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
     every = np.arange(len(data)) if data.numbers is None else data.numbers
@@ -185,7 +186,7 @@ def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool
 
 
 def _write_maps(scored: Iterator[Scored], count: int, output: Path) -> None:
-    """Write maps (count, H, W) to an .npy file batch by batch; the file appears when it is complete."""
+    """Write uncertainty maps (count, H, W) to an .npy file batch by batch; the file appears when it is complete."""
     with replacing(output) as file:
         shape = None
         for one in scored:

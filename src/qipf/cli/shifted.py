@@ -37,7 +37,7 @@ def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data
 
 
 def _check_range(shifted: Data, data: Data, path: str) -> None:
-    """Raise InputError if one set has bytes, which are scaled to [0, 1], and the other set has a different range."""
+    """Raise InputError if only one set contains bytes, which are scaled to [0, 1], and the other exceeds this range."""
     both = [one.arrays.get("inputs") for one in (data, shifted)]
     as_bytes = [inputs is None or inputs.dtype == np.uint8 for inputs in both]  # image files have no array
     if as_bytes[0] == as_bytes[1]:
@@ -47,7 +47,8 @@ def _check_range(shifted: Data, data: Data, path: str) -> None:
         held = ("bytes", f"numbers from {numbers.min():g} to {numbers.max():g}")
         there, here = held if as_bytes[0] else held[::-1]
         raise InputError(
-            f"--shifted: expected {there}, as in DATA, got {here} in {path}; use one type, because bytes are scaled"
+            f"--shifted: expected {there}, as in DATA, got {here} in {path}; use the same type for both sets, "
+            "because bytes are scaled to [0, 1]"
         )
 
 
@@ -62,19 +63,19 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
     for text in given:
         name, _, number = text.partition(":")
         if name not in FAMILIES:
-            raise UserError(f"--shift: there is no {name!r}; available: {', '.join(FAMILIES)}")
+            raise UserError(f"--shift: there is no shift {name!r}; available: {', '.join(FAMILIES)}")
         try:
             intensity = float(number) if number else FAMILIES[name][len(FAMILIES[name]) // 2]
         except ValueError:
             raise UserError(f"--shift: expected NAME or NAME:INTENSITY, got {text!r}") from None
         if name not in SHIFTS and intensity not in FAMILIES[name]:
-            raise UserError(f"--shift: {name}: expected a severity from 1 to 5, got {number}")
+            raise UserError(f"--shift: {name}: expected an integer intensity from 1 to 5, got {number}")
         found.append((name, intensity))
     return found
 
 
 def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -> Data:
-    """Shift the inputs; if words are dropped, also move token labels and masks."""
+    """Shift the inputs; if words are dropped, also drop their labels and masks."""
     torch = require("torch", extra="torch")
     from qipf.study import shifts
 

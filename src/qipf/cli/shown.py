@@ -26,7 +26,7 @@ MEASURES = {
         "inside": ("inside", ".1%"),
         "width": ("width", ".3g"),
         "loss": ("interval\nscore ↓", ".3g"),
-        "surest": ("error of the\nsurest half ↓", ".3g"),
+        "surest": ("error on the\nmost certain\nhalf ↓", ".3g"),
     },
 }
 """The title and the format of every measure of scores and scales."""
@@ -68,7 +68,7 @@ def told_threshold(decision: Decision) -> str:
 
 
 def say_share(how: str, right: int, count: int, what: str) -> None:
-    """Print the percentage of `right` in `count`, unless `count` is zero."""
+    """Print `right` as a percentage of `count`, unless `count` is zero."""
     if count:
         print(f"{how}: {100 * right / count:.1f}% of {count} {what}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`qipf research train`: train one of the networks of the research."""
+"""`qipf research train`: train one of the networks used in the research."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(
     device: str | None = None,
     checkpoint: Path | None = None,
 ) -> None:
-    """Train one of the networks of the research, and print its performance.
+    """Train one of the networks used in the research, and print its performance.
 
     For example:
 
@@ -41,8 +41,10 @@ def train(
 
     Args:
         dataset: digits, mnist, kmnist, fashion-mnist, cifar10, two-moons or regression.
-        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default, chosen by the dataset.
-        data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
+        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default, chosen
+            according to the dataset.
+        data: The folder of dataset files; by default, the folder named by the environment variable QIPF_DATA. Missing
+            files are downloaded.
         output: The file to write; NET-DATASET.safetensors by default.
         epochs: The number of epochs; by default, as in the research.
         seed: The seed of the initial weights, the order of the data, augmentation and dropout.
@@ -54,10 +56,10 @@ def train(
     from qipf.study.recipes import USUAL_NET, recipe
 
     if dataset not in datasets.NAMES:
-        raise UserError(f"--dataset: there is no {dataset!r}; available: {', '.join(datasets.NAMES)}")
+        raise UserError(f"--dataset: there is no dataset {dataset!r}; available: {', '.join(datasets.NAMES)}")
     name = net or USUAL_NET[dataset]
     if name not in nets.NETS:
-        raise UserError(f"--net: there is no {name!r}; available: {', '.join(nets.NETS)}")
+        raise UserError(f"--net: there is no network {name!r}; available: {', '.join(nets.NETS)}")
     check_at_least("--epochs", epochs, 0)
     target = output or Path(f"{name}-{dataset}.safetensors")
     for path in (target, checkpoint):

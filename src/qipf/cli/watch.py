@@ -34,7 +34,7 @@ ALARM = 3
 LATEST = 2**33
 """The upper limit of valid times, in seconds since 1970 (in the year 2242)."""
 IMAGES = 12
-"""The number of the least certain inputs shown on the page."""
+"""The maximum number of inputs shown on the page; their predictions are the least certain ones."""
 PAGES, METRICS = (".html",), (".prom", ".txt")
 """File extensions of --output."""
 
@@ -55,7 +55,8 @@ def watch(
     and, optionally, `predicted`, `time`, `file`, and `label` or `correct`. Rows may be appended to CSV files, and
     Parquet files may be added to a folder. All tables are read again after a restart.
 
-    The page shows the least certain images if the column `file` names images below the current folder.
+    The page shows the images with the least certain predictions if the column `file` names images below the current
+    folder.
 
     For example:
 
@@ -136,16 +137,14 @@ class _Watched:
             raise InputError(f"{file}: expected numbers in the column 'uncertainty', got {scores.dtype}")
         told = columns.get("scorer", np.array([], dtype=object))
         for other in {*map(str, told[~missing(told)])} - {self.scorer}:
-            hint = "use the scorer that wrote the table"
-            raise InputError(
-                f"{file}: expected scores of {self.scorer}, as in --reference, got {printable(other)}; {hint}"
-            )
+            hint = "pass the scorer that wrote the table as --reference"
+            raise InputError(f"{file}: expected scores of {self.scorer}, got scores of {printable(other)}; {hint}")
         start = self.read.get(file, 0)
         try:
             correct, times = read_correct(columns), _times(columns, file)
             self.monitor.add_scores(scores.astype(np.float64), predicted=predicted, time=times)
         except (ValueError, TypeError) as error:
-            where = f"{file}, counting rows from row {start}" if start else file
+            where = f"{file} (row 0 is row {start} of the file)" if start else file
             raise InputError(f"{where}: {rendered(error) if isinstance(error, Problem) else error}") from None
         self.read[file] = start + scores.size
         if correct is not None:

@@ -73,8 +73,8 @@ def test_calibration_data_of_another_model_is_refused(place, images, labels, rng
     np.savez("classes.npz", inputs=images[::-1], labels=labels + 5)
     np.savez("from-1.npz", inputs=images[::-1], labels=labels + 1)
     for held_out, words in (
-        ("seven.npz", "--calibrate: seven.npz does not fit: logits: expected 3 columns, as in DATA, got 7"),
-        ("classes.npz", "--calibrate: classes.npz does not fit: labels: expected classes from 0 to 2"),
+        ("seven.npz", "--calibrate: seven.npz cannot be used: logits: expected 3 columns, as in DATA, got 7"),
+        ("classes.npz", "--calibrate: classes.npz cannot be used: labels: expected classes from 0 to 2"),
         ("from-1.npz", "or --labels-from 1"),
     ):
         given = ("train.npz", "--scorer", scorer, "--calibrate", held_out, "-o", "a.qipf", "--quiet")
