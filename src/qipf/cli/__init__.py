@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = Stopped.INTERRUPT
             print(
-                "interrupted; no partial files remain; to resume a benchmark or training run, repeat the same command",
+                "interrupted; no partial files remain; to resume a benchmark or a training run, run the command again",
                 file=sys.stderr,
             )
         except BrokenPipeError:  # the reader closed the pipe

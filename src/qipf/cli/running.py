@@ -52,8 +52,8 @@ def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any
     if options.device is not None:
         if not hasattr(net, "to"):
             raise UserError(
-                f"--device: {model} runs only on the CPU; remove the option, or use Python, which accepts an ONNX Runtime "
-                "session on another device"
+                f"--device: {model} runs only on the CPU; remove the option, or use Python, which accepts ONNX Runtime "
+                "sessions on other devices"
             )
         net.to(usable_device(options.device))
     return net
