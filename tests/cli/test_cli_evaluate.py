@@ -161,8 +161,8 @@ def test_through_the_command_line(tmp_path, data):
     [
         ("u,right\n0.5,1\n", "column 'correct'.*got u, right;.*--correct"),
         ("row,uncertainty,largest\n0,0.5,0.9\n", "one row per image, .*; use qipf compare MODEL DATA"),
-        ("row,prediction,scale,uncertainty\n0,0.5,0.9,1\n", "regression model .*; use qipf compare MODEL DATA"),
-        ("row,prediction_0,prediction_1,uncertainty\n0,0.5,0.9,1\n", "regression model .*; use qipf compare MODEL DATA"),
+        ("row,prediction,scale,uncertainty\n0,0.5,0.9,1\n", "regression .*; use qipf compare MODEL DATA"),
+        ("row,prediction_0,prediction_1,uncertainty\n0,0.5,0.9,1\n", "regression .*; use qipf compare MODEL DATA"),
         ("label,correct\n1,1\n", "column of scores, got label, correct"),
         ("u,correct\n0.5,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 0"),
         ("u,correct\n0.5,1\n0.6,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 1"),
