@@ -276,7 +276,7 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
     assert main([*fit, "--quiet"]) == 0
     assert main(["fit", "task_nets:tokens", "ids.npz", "--scorer", "margin", "-o", "lm.qipf", "--quiet"]) == 0
     cases = [
-        ([*fit, "--calibrate", "held.npz"], 2, "every guarantee; omit it"),
+        ([*fit, "--calibrate", "held.npz"], 2, "one prediction per example"),
         ([*fit[:2], "masks.npz", *fit[3:]], 1, "integer labels"),
         ([*fit[:2], "from-minus-1.npz", *fit[3:]], 1, "--task pixels:ignore"),
         (

@@ -106,7 +106,7 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
     details = f": {first_line(error)}" if str(error).strip() else ""
     for frame in traceback.extract_tb(error.__traceback__)[-1:]:
         details += f", in {Path(frame.filename).name}, line {frame.lineno}"
-    return 1, f"{type(error).__name__}{details} (add --debug to show the details)"
+    return 1, f"{type(error).__name__}{details} (--debug shows the details)"
 
 
 def _wrong_use(error: Any, words: list[str]) -> str:

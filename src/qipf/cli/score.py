@@ -98,7 +98,7 @@ def score(
         net = load(model, options, scorer)
         if has_other_weights(scorer._require_fitted().facts, model_facts(net)):
             hint = "use the same model and --weights, or fit the scorer again"
-            raise InputError(f"--model: expected the weights for which {file} was fitted, got different ones; {hint}")
+            raise InputError(f"--model: the scorer in {file} was fitted to different weights; {hint}")
     work, opened = Work.prepare(net, opened, noted, None, options.batch_size)
     pixels = work.task.name == "pixels"
     if not pixels and output.suffix not in TABLES:

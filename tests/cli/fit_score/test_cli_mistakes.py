@@ -54,7 +54,7 @@ CASES = [
     (1, "fit w.safetensors logits.npz -o a.qipf", "reads features"),
     (2, f"x.npy --option factor={'9' * 400}", "--option"),
     (2, f"x.npy --option factor={'[' * 10**5}", "--option"),
-    (2, "x.npy --scorer tea", "there is no 'tea'"),
+    (2, "x.npy --scorer tea", "there is no scorer 'tea'"),
     (2, "x.npy --option factor", "NAME=VALUE"),
     (2, "xy.npz --option seed=1 --option seed=2", "seed is given twice"),
     (2, "x.npy --option f=1", "available: effort, size, seed"),

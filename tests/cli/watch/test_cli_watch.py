@@ -231,7 +231,7 @@ def test_rows_of_a_file_that_grows_are_counted_from_its_beginning(place: Path, r
     assert watched.look()
     with Path("scores/a.csv").open("a") as file:
         file.write("0.3\nnan\n")
-    with pytest.raises(qipf._common.errors.InputError, match="from row 2"):
+    with pytest.raises(qipf._common.errors.InputError, match="row 2 of the file"):
         watched.look()
 
 
