@@ -41,8 +41,8 @@ def train(
 
     Args:
         dataset: digits, mnist, kmnist, fashion-mnist, cifar10, two-moons or regression.
-        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default, chosen
-            according to the dataset.
+        net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default, chosen according
+            to the dataset.
         data: The folder of dataset files; by default, the folder named by the environment variable QIPF_DATA. Missing
             files are downloaded.
         output: The file to write; NET-DATASET.safetensors by default.

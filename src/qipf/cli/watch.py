@@ -34,7 +34,7 @@ ALARM = 3
 LATEST = 2**33
 """The upper limit of valid times, in seconds since 1970 (in the year 2242)."""
 IMAGES = 12
-"""The maximum number of inputs shown on the page; their predictions are the least certain ones."""
+"""The maximum number of images on the page."""
 PAGES, METRICS = (".html",), (".prom", ".txt")
 """File extensions of --output."""
 

@@ -1,5 +1,7 @@
 """Estimate the accuracy of live predictions without labels, as the mean of one value per prediction.
 
+The method determines this value:
+
 * "probability": one minus the error probability computed from the score.
 * "atc": 1 if the score is at most a threshold, and 0 otherwise. On held-out data, the mean of these values equals the
   accuracy (average thresholded confidence; Garg et al., 2022).

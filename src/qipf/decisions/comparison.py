@@ -50,8 +50,8 @@ class Compared:
     Attributes:
         name: The name of the score or scale.
         measures: The measures, keyed by name; see `compare` and `compare_intervals`.
-        gain: The improvement over the baseline; NaN if there is no baseline. Except for `default`, its interval is
-            corrected for the number of scores.
+        gain: The improvement over the baseline; NaN if there is no baseline. The interval of the gain is
+            corrected for the number of scores, except for `default`.
     """
 
     name: str

@@ -211,8 +211,8 @@ class ScorerModule(PreciseBuffers):
         told = json.loads(bytes(state.cpu().numpy()).decode())
         if told["scorer"] != self._kind.name:
             raise ValueError(
-                f"the state dict belongs to a scorer {told['scorer']!r}, but this module holds {self._kind.name!r}; "
-                "wrap the model with the former kind of scorer first"
+                f"this module holds the scorer {self._kind.name!r}, but the state dict belongs to {told['scorer']!r}; "
+                "wrap the model with that scorer first"
             )
         before, own = self.scorer, [str(layer) for layer in self.scorer.layers]
         self._rebuild({**before.settings(), **told["settings"]}, upgraded(told["facts"]))
@@ -221,7 +221,7 @@ class ScorerModule(PreciseBuffers):
             self.scorer = before
             raise Problem(
                 "state_dict", f"its scorer reads {', '.join(wanted) or 'no layer'}, but this module reads "
-                f"{', '.join(own) or 'none'}", hint="first wrap the model with that scorer and its number of views",
+                f"{', '.join(own) or 'none'}", hint="first wrap a scorer with the same layers and number of views",
             )  # fmt: skip
 
 
