@@ -53,7 +53,7 @@ def fail_a_cell(store: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said", "missing"),
     [
-        (remove("cells/score/*"), "no scores of single predictions", "condition"),
+        (remove("cells/score/*"), "no scores of individual predictions", "condition"),
         (spoil("cells/fit/*.qipf"), "The field of qipf on digits/small-cnn cannot be shown", "field"),
         (spoil("cells/base/*.safetensors"), "could not be read", "condition"),
         (remove("cells/time/*"), "were not timed", "time"),

@@ -108,7 +108,7 @@ def test_the_page_and_the_text_show_intervals_and_no_errors_found(measured: Path
     assert "Shifted: &lt;b&gt;late" in alone
     inside = next(row for row in tables[0].rows if row.method == ONE_WIDTH).measures["inside"]
     assert f"{inside[0]:.1%} <small>[{inside[1]:.1%}, {inside[2]:.1%}]" in page
-    assert "The promised share inside is 0.8" in page
+    assert "promised fraction inside is 0.8" in page
 
 
 def test_a_table_of_both_kinds_is_refused(measured: Path) -> None:

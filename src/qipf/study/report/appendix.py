@@ -88,5 +88,5 @@ def agreement(claim: Claim) -> str:
 
 
 def _simple(claim: Claim) -> bool:
-    """Return True if the claim is about a rival that scores the outputs of one pass."""
+    """Return True if the claim is about a rival that scores the outputs of a single pass."""
     return bool(claim.other) and info(split_column(claim.other)[0]).family == "confidence"

@@ -45,7 +45,7 @@ function swatch(style) {
 }
 
 /* A figure: caption, drawing, legend (for narrow pages, where the list of scores is out of sight), and the same numbers
-   as a table that is only built when it is opened. */
+   as a table that is built only when it is opened. */
 function figure(title, subtitle, drawing, heads, rows, series = []) {
   const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title}: numbers` });
   const numbers = el("details", {}, el("summary", {}, "numbers"), body);
@@ -126,7 +126,7 @@ function path(points, sx, sy) {
   return text;
 }
 
-/* Correct predictions point up, and wrong ones down. bars: {low, high, right, wrong, text} in the units of the axes */
+/* Bars for correct predictions point up, and bars for wrong ones down. bars: {low, high, right, wrong, text} in the units of the axes */
 function mirrorChart(options) {
   const drawn = axes(options), { root, sx, sy, top, bottom } = drawn;
   for (const bar of options.bars) {
@@ -139,7 +139,7 @@ function mirrorChart(options) {
   return root;
 }
 
-/* Values under the pointer, or with the arrow keys once the chart has the focus. */
+/* Show the value under the pointer or, while the chart has the focus, the value selected with the arrow keys. */
 function explore(root, spots, width, [top, bottom]) {
   const tip = document.getElementById("tip");
   const cursor = svg("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });

@@ -1,4 +1,4 @@
-"""Details of single predictions: curves, histograms, reliability, and positions in the field of the weights."""
+"""Charts of individual predictions: curves, histograms, reliability, and positions in the field of the weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Limits:
     Attributes:
         severities: Severities per shift.
         thumbnails: Pictures of each kind.
-        thumbnail_methods: Scores by which pictures are sorted.
-        maps: Sets of segmented images per model.
+        thumbnail_methods: Scores by which pictures are selected.
+        maps: Sets of segmented images (one per shift) for each model.
     """
 
     severities: int = 10
@@ -103,7 +103,7 @@ class Axis(NamedTuple):
 
 
 def axis_of(scores: np.ndarray) -> Axis:
-    """Return the range of nearly all scores, logarithmic if they are positive and span orders of magnitude."""
+    """Return the range of nearly all scores, logarithmic if they are nonnegative and span orders of magnitude."""
     low, middle, high = (float(value) for value in np.quantile(scores, [0.005, 0.5, 0.995]))
     if low >= 0 and high > 20 * middle > 0:
         least = float(np.quantile(scores[scores > 0], 0.02))
@@ -123,7 +123,7 @@ def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BIN
 
 
 def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABILITY_BINS) -> list[list[float]]:
-    """Return [number of predictions, mean probability of error, fraction of errors] for every nonempty bin."""
+    """Return [number of predictions, mean predicted error probability, fraction of errors] for every nonempty bin."""
     place = np.minimum((probability * bins).astype(np.int64), bins - 1)
     result = []
     for number in np.unique(place):
@@ -188,7 +188,7 @@ def details(source: ReportSource) -> dict[str, Any]:
         if some is None or not any(found.values()):
             continue
         if not any(p.scores for listed in found.values() for _, p in listed):
-            source.note(f"The store has no scores of single predictions for {pair}.")
+            source.note(f"The store has no scores of individual predictions for {pair}.")
             continue
         calibrators = _calibrators(source, some)
         axes = _axes([p for listed in found.values() for _, p in listed])
@@ -237,7 +237,7 @@ def _read(source: ReportSource, condition: Condition) -> Predictions | None:
         return source.bench.predictions(condition).common()
     except MISSING as error:
         where = f"{condition.shift} at severity {condition.severity} on {pair_id(condition)}"
-        source.note(f"The predictions under {where} could not be read: {error}")
+        source.note(f"The predictions for {where} could not be read: {error}")
         return None
 
 
@@ -247,7 +247,7 @@ def _calibrators(source: ReportSource, some: Condition) -> dict[str, ErrorProbab
     try:
         held_out = source.bench.held_out(some.dataset, some.net, some.seed)
     except MISSING as error:
-        source.note(f"No reliability diagrams for {pair_id(some)}: {error}")
+        source.note(f"There are no reliability diagrams for {pair_id(some)}: {error}")
         return {}
     found = {}
     for column, values in columns_of(held_out).items():
@@ -268,7 +268,7 @@ def _axes(every: list[Predictions]) -> dict[str, Axis]:
 
 
 def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the finite scores, a mask of the wrong predictions among them, and their rows."""
+    """Return the finite scores, a mask of the wrong predictions among them, and the indices of their rows."""
     rows = np.flatnonzero(np.isfinite(values))
     return values[rows].astype(np.float64), wrong[rows], rows
 
@@ -278,7 +278,7 @@ FIELD_BINS = 48
 
 
 def fields(source: ReportSource) -> dict[str, Any]:
-    """Return psi, the modes and histograms of the predictions along y, for each pair and QIPF method."""
+    """Return psi, the modes, and histograms of the predictions along the coordinate y for each pair and QIPF method."""
     if source.bench is None or source.plan is None:
         return {}
     result: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Write the page of a regression: the intervals of every scale under every shift."""
+"""Write the page of a regression model: the intervals of every scale under every shift."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING = (math.nan, math.nan, math.nan)
 
 
 def render_numbers(source: ReportSource, environment: Sequence[tuple[str, str]]) -> bytes:
-    """Return the page of a regression."""
+    """Return the page of a regression model."""
     pairs: dict[tuple[str, str, int], list[IntervalTable]] = {}
     for table in interval_tables(source.rows):
         pairs.setdefault((table.dataset, table.net, table.seed), []).append(table)
@@ -53,7 +53,7 @@ def render_numbers(source: ReportSource, environment: Sequence[tuple[str, str]])
 
 
 def _advice(source: ReportSource, pair: tuple[str, str, int]) -> str:
-    """Return the recommended scale in words, or "" without predictions."""
+    """Return the recommended scale in words, or "" if there are no predictions."""
     if source.bench is None:
         return ""
     try:
@@ -79,7 +79,7 @@ def _pair(source: ReportSource, dataset: str, net: str, tables: list[IntervalTab
 def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised: float | None, key: str) -> str:
     """Return the two charts of one shift as HTML, with one line per scale.
 
-    `promised` is the promised share of targets inside their intervals.
+    `promised` is the promised fraction of targets inside their intervals.
     """
     tables = [*([] if clean is None else [clean]), *shift]
     labels = ["clean" if table.shift == "clean" else str(table.severity) for table in tables]
@@ -87,7 +87,7 @@ def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised
     styles = {name: STYLES[number % len(STYLES)] for number, name in enumerate(names)}
     drawn = ""
     for measure, title, show in (
-        ("inside", "Share inside", lambda share: f"{100 * share:.3g}%"),
+        ("inside", "Fraction inside", lambda share: f"{100 * share:.3g}%"),
         ("width", "Mean width", "{:.3g}".format),
     ):
         lines = {
@@ -98,7 +98,7 @@ def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised
         svg = _chart(lines, styles, labels, title, show, limit, f"{key}-{measure}")
         drawn += f"<figure><figcaption>{title}</figcaption>{svg}</figure>"
     entries = [(scale_title(name), style) for name, style in styles.items()]
-    entries += [] if promised is None else [("promised share inside", PROMISED)]
+    entries += [] if promised is None else [("promised fraction inside", PROMISED)]
     return f'<div class="pair">{drawn}</div>{legend(entries)}'
 
 
@@ -108,7 +108,7 @@ def _chart(
 ) -> str:  # fmt: skip
     values = [value for line in lines.values() for estimate in line for value in estimate]
     known = [value for value in (*values, promised) if value is not None and math.isfinite(value)]
-    ends, ticks = axis(known, most=1.0 if title == "Share inside" else math.inf)
+    ends, ticks = axis(known, most=1.0 if title == "Fraction inside" else math.inf)
     chart = Chart(360, 230, (52, 12, 12, 40), (-0.5, len(labels) - 0.5), ends)
     chart.grid(ticks, show)
     for place, label in enumerate(labels):

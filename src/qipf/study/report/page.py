@@ -47,7 +47,7 @@ def write_report(
     """Write the report of a benchmark and return its size in bytes.
 
     Args:
-        store: A store, or a folder with its tables. Tables alone give no charts of predictions.
+        store: A store, or a folder with its tables, which do not suffice for charts of predictions.
         output: The HTML file.
         data: Folder with dataset files, for thumbnails.
 
@@ -137,7 +137,7 @@ def _answers(source: ReportSource) -> list[Answer]:
 
 
 def _tables(source: ReportSource, leads: list[str] | None) -> list[tuple[PaperTable, list[Any]]]:
-    """Return the paper's tables, with only the blocks that contain our own results.
+    """Return the paper's tables, restricted to the blocks that contain our own results.
 
     The page of the paper shows one score per method, listed in `leads`. Other pages, for which `leads` is None, omit
     tables that only the paper uses.

@@ -21,7 +21,7 @@ from qipf.study.tables.frame import Frame, column_of, column_order, comparable
 from qipf.study.tables.paper_tables import Mark, mark, rankings
 
 SHAPES = 7
-"""Number of markers in charts."""
+"""Number of marker shapes in the charts."""
 
 FEWEST = 3
 """Minimum number of scores selected when a page opens."""
@@ -88,7 +88,7 @@ def pairs(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def pair_id(about: Any) -> str:
-    """Return "dataset/net" of a row, condition or mapping."""
+    """Return "dataset/net" for a row, condition or mapping."""
     if isinstance(about, Mapping):
         return f"{about['dataset']}/{about['net']}"
     return f"{about.dataset}/{about.net}"
@@ -119,7 +119,7 @@ SHOWN = (
 )  # fmt: skip
 """Metrics that a reader can select."""
 OF_PAPER = ("point_biserial", "ece_paper", "brier_paper")
-"""Metrics that only the page of the paper shows."""
+"""Metrics that are shown only on the page of the paper's study."""
 
 
 def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any]]:
@@ -132,7 +132,8 @@ def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any
 def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, Any]:
     """Return, for each pair and shift, the axis positions, the accuracy, and [mean, low, high] by metric and column.
 
-    The range is one standard deviation over networks or, for a single network, the 95% bootstrap interval.
+    The range extends one standard deviation over networks to either side of the mean or, for a single network, is the
+    95% bootstrap interval.
     """
     rows = comparable(frame)
     rows = rows[(rows["errors"] == "base") & rows["metric"].isin(list(metrics))]
@@ -187,7 +188,7 @@ LISTED = 12
 
 HEADS = (
     ("ROC-AUC", "probability that an error is rated less certain than a correct prediction"),
-    ("AP", "average precision of finding errors"),
+    ("AP", "average precision for finding errors"),
     ("cost", "time in units of one forward pass"),
 )
 
@@ -218,7 +219,7 @@ class Line:
 
 
 def ranking(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> list[Line]:
-    """Rank the scores by their mean ROC-AUC over shifts and intensities or, without shifts, on clean inputs.
+    """Rank the scores by mean ROC-AUC over shifts and intensities, or on clean inputs if there are no shifts.
 
     Scores that are missing for any pair or shift come last.
     """

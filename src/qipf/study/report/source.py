@@ -20,7 +20,7 @@ from qipf.study.run.verify import note_of
 from qipf.study.tables.frame import TABLES, Frame, long_frame, read_table
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, csv.Error)
-"""Errors for which the report leaves out a part of the store and adds a note."""
+"""Exceptions after which the report leaves out a part of the store and adds a note."""
 
 TINY = 1e-12
 """Minimum time in milliseconds; 0 has no logarithm."""
@@ -33,7 +33,7 @@ SHOWN = 3
 """Maximum number of invalid rows that a note lists."""
 
 LOG = logging.getLogger(__name__)
-"""Logger of the parts that could not be read."""
+"""Logger for the parts that could not be read."""
 
 
 @dataclass
@@ -41,8 +41,8 @@ class ReportSource:
     """The contents of a report.
 
     Attributes:
-        name: Name of the plan or, without a plan, of the folder.
-        times: Milliseconds per sample of each dataset, net and method.
+        name: Name of the plan or, if there is no plan, of the folder.
+        times: Milliseconds per sample for each dataset, network and method.
         plan: The plan as it was run.
         environment: The machine and the versions.
         bench: The store.
@@ -65,7 +65,7 @@ class ReportSource:
         return long_frame(self.rows)
 
     def note(self, text: str) -> None:
-        """Add a note, unless it is already there."""
+        """Add a note unless it was already added."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -93,8 +93,8 @@ class ReportSource:
 def open_source(path: str | os.PathLike[str]) -> ReportSource:
     """Read a store, a table, or a folder that contains a table.
 
-    A table is a table.csv, table.parquet or table.csv.gz. The files times.csv, networks.csv, plan.json and
-    environment.json next to it are also read.
+    In a folder, the table is named table.csv, table.parquet or table.csv.gz. The files times.csv, networks.csv,
+    plan.json and environment.json next to it are also read.
 
     Raises:
         FileNotFoundError: There is neither a store nor a table.

@@ -114,8 +114,8 @@ function reliabilityFigure(condition, columns, width, where) {
     const bins = condition.methods[column.id].reliability, most = Math.max(...bins.map((b) => b[0]));
     return { ...styles.get(column.id), points: bins.map(([n, p, share]) => ({ x: p, y: share, n, radius: 2.5 + 5 * Math.sqrt(n / most), text: `predicted ${percent(p)}, observed ${percent(share)}\n${n} predictions` })) };
   });
-  const drawing = series.length ? lineChart({ width, height: 290, label: `Reliability diagram ${where}: share of errors against the predicted probability of error`, series, markers: "all", diagonal: [0, 1],
-    x: { low: 0, high: 1, title: "predicted probability of error", format: percent }, y: { low: 0, high: 1, title: "share of errors", format: percent }, left: 54 })
+  const drawing = series.length ? lineChart({ width, height: 290, label: `Reliability diagram ${where}: fraction of errors against the predicted probability of error`, series, markers: "all", diagonal: [0, 1],
+    x: { low: 0, high: 1, title: "predicted probability of error", format: percent }, y: { low: 0, high: 1, title: "fraction of errors", format: percent }, left: 54 })
     : nothing("There are no held-out predictions for calibrating the scores.");
   return figure("Reliability", `${where}; scores calibrated on clean data`, drawing, ["Score", "predicted", "observed", "predictions"], () => series.flatMap((s) => s.points.map((p) => [s.label, percent(p.x), percent(p.y), String(p.n)])), series);
 }

@@ -23,14 +23,14 @@ RESAMPLES = 300
 
 
 class Kept(NamedTuple):
-    """Fractions of correct predictions before and after the least certain predictions are flagged."""
+    """Accuracy on all predictions, and on those that are kept when the least certain are flagged."""
 
     everything: float
     kept: float
 
 
 def conditions(bench: Bench, dataset: str, net: str, shifted: bool) -> list[Condition]:
-    """Return the shifted or the clean conditions of a pair, without other datasets."""
+    """Return the shifted or the clean conditions of a dataset and network, without out-of-distribution datasets."""
     return [
         condition
         for condition in bench.conditions()
@@ -41,12 +41,12 @@ def conditions(bench: Bench, dataset: str, net: str, shifted: bool) -> list[Cond
 
 
 def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
-    """Return the scores of predictions, keyed by column."""
+    """Return the scores of predictions, keyed by column (see `column_of`)."""
     return {column_of(method, score): values for (method, score), values in predictions.scores.items()}
 
 
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
-    """Return the fractions of correct predictions before and after flagging, averaged over conditions."""
+    """Return the mean accuracy over conditions before and after flagging, or None if no condition has finite scores."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
@@ -59,7 +59,7 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str) -> np.ndarray:
     """Resample images, and return the differences in ROC-AUC between two scores, averaged over conditions.
 
-    The array is empty if no condition has both scores and several images.
+    The array is empty unless a condition has both scores, several images, and both correct and wrong predictions.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     for condition in places:
@@ -98,7 +98,7 @@ OVER: dict[Over, str] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain in ROC-AUC over the baseline, its 95% interval (or NaN), and the resampled units."""
+    """Gain in ROC-AUC over the baseline, with its 95% interval (NaN if there is none) and the resampled units."""
 
     value: float
     low: float
@@ -120,11 +120,11 @@ class Gain:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result for one pair of dataset and network.
+    """The result for one dataset and network.
 
     Attributes:
         gain: Gain of the best score; None if the baseline is the best or was not measured.
-        recommended: Rank of the recommended score, starting at 1.
+        recommended: Rank of the recommended score among the methods, starting at 1; None if it was not measured.
         clean: Effect of flagging by the best score on clean inputs.
         shifted: Effect of flagging by the best score under the shifts.
         at_chance: True if the model is no better than chance on clean inputs.
@@ -183,10 +183,10 @@ def recommended_columns() -> list[str]:
 
 
 def answers(table: Any, bench: Bench | None = None) -> list[Answer]:
-    """Return one answer per pair of dataset and network.
+    """Return one answer for each dataset and network.
 
     Intervals are bootstrapped over networks and intensities. For a single network, they are bootstrapped over test
-    images or, without stored predictions, over intensities.
+    images or, if no predictions are stored, over intensities.
     """
     frame = long_frame(table)
     return [_answer(frame, ranking, bench) for ranking in rankings(frame, METRIC)]

@@ -15,7 +15,7 @@ from qipf.study.tables.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
 from qipf.study.tables.paper import Case
 
 TIME_METRIC = "ms_per_sample"
-"""Name of the metric in Table 3."""
+"""Name of the metric in Table 3 of the paper."""
 
 PaperSays = Literal["yes", "no", "tie", "not compared"]
 
@@ -38,13 +38,13 @@ class Claim:
     """A claim and its verdicts.
 
     Attributes:
-        scope: "most" (best in most cases), "headline" (on average), "case" (one shift on one pair), or "speed"
-            (Table 3).
-        other: Column or, for "speed", method that QIPF is compared with; "" for all methods of the paper.
-        paper: Verdict of the paper's numbers.
-        here: Verdict of our numbers.
-        advantage: Our difference, positive if it supports the claim: for "most", the fraction of cases minus one half;
-            for "speed", the logarithm of the ratio.
+        scope: "most" (best in most cases), "headline" (on average), "case" (one shift on one dataset and network), or
+            "speed" (Table 3).
+        other: Column (for "speed", method) that QIPF is compared with; "" for all methods in the paper.
+        paper: Verdict based on the paper's numbers.
+        here: Verdict based on our numbers.
+        advantage: Difference in our numbers, positive if it supports the claim. For "most", the fraction of cases in
+            which QIPF is best, minus one half; for "speed", the logarithm of the ratio of the times.
         low: Lower end of the 95% interval.
         high: Upper end of the interval.
         detail: Amount of data behind the interval.
@@ -92,7 +92,7 @@ def claims(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> list[Claim]:
-    """Judge every claim of the paper's tables, headlines first.
+    """Judge every claim that the paper's tables support or contradict, headlines first.
 
     Methods that the paper omits are also compared, with "not compared" as the paper's verdict. `ours` is the method
     that represents the paper's QIPF, such as "qipf-published".
@@ -119,7 +119,7 @@ class _Compared:
         self.others = [*RIVALS, *sorted(found - set(RIVALS), key=column_order)]
 
     def cases(self) -> list[Claim]:
-        """Compare QIPF with every method in every case: one shift on one pair."""
+        """Compare QIPF with every method in every case (one shift on one dataset and network)."""
         result = []
         for case in self.values:
             for other in self.others:
@@ -184,7 +184,7 @@ class _Compared:
 
 
 def paper_best(metric: str) -> list[bool]:
-    """Return, for each of the paper's cases, whether QIPF is the best method there or ties."""
+    """Return, for each of the paper's cases, whether QIPF is the best method or ties with it."""
     theirs = paper.values(metric)
     return [
         all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in RIVALS)
@@ -193,7 +193,7 @@ def paper_best(metric: str) -> list[bool]:
 
 
 def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
-    """Return the mean advantage of QIPF over another method in the paper, or None without a comparison."""
+    """Return the mean advantage of QIPF over another method in the paper, or None if the paper has no comparison."""
     theirs = paper.values(metric)
     asked = (
         dict.fromkeys(case for case, _ in theirs) if cases is None else cases
@@ -205,10 +205,10 @@ def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> f
 
 
 def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
-    """Compare the speed of QIPF with that of every method on every network (Table 3), in units of the forward pass.
+    """Compare the speed of QIPF with that of every other method on every network (Table 3).
 
-    The interval is computed from the measurements and is at least as wide as the spread of the forward passes. A single
-    measurement without a forward pass allows no verdict.
+    The interval is bootstrapped over the measurements and extends to either side by at least the spread of the times of
+    the forward pass. If the forward pass was not timed, a single measurement allows no verdict.
     """
     rng = np.random.default_rng(seed)
     result = []
@@ -242,7 +242,7 @@ def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
 
 
 def in_words(name: str) -> str:
-    """Return a column as part of a sentence, such as "entropy of the softmax"."""
+    """Return the name of a column as it is written within a sentence, such as "entropy of the softmax"."""
     method, statistic = split_column(name)
     words, title = STATISTICS.get(statistic, statistic), info(method).title
     if title[1:2].islower() and title[:1].isupper():
@@ -253,8 +253,8 @@ def in_words(name: str) -> str:
 def _clock(times: Frame) -> tuple[dict[str, np.ndarray], float]:
     """Return the logarithms of the times of one network, keyed by method, and the logarithm of the noise.
 
-    If every forward pass was measured, times are in units of the forward pass, and the noise is the spread of the
-    forward passes.
+    If the forward pass was always timed, times are relative to the forward pass, and the noise is the spread of its
+    times.
     """
     forward = np.log(times["forward_ms"])
     known = bool(np.isfinite(forward).all())

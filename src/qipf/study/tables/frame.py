@@ -50,7 +50,7 @@ def long_frame(table: Any) -> Frame:
     pandas = require("pandas", extra="bench")
     rows = table if isinstance(table, pandas.DataFrame) else list(table)
     if isinstance(rows, list) and rows and hasattr(rows[0], "_fields"):
-        rows = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # converting columns is much faster
+        rows = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # much faster than converting rows
     frame = pandas.DataFrame(rows)
     if "column" in frame:
         return frame
@@ -87,14 +87,14 @@ def column_order(name: str) -> tuple[int, str]:
 
 
 def comparable(frame: Frame) -> Frame:
-    """Return the rows in which all methods scored the same inputs."""
+    """Return the rows of the subset "common", on which all methods are compared, or all rows of cases without it."""
     place = require("pandas", extra="bench").MultiIndex.from_frame(frame[CASE])
     common = frame["subset"] == "common"
     return frame[common | ~place.isin(place[common])]
 
 
 def shifted(frame: Frame, errors: Errors = "base") -> Frame:
-    """Return the rows for shifted inputs and one kind of errors."""
+    """Return the rows for shifted inputs and one kind of error."""
     names = frame["shift"].astype(str)
     unshifted: Any = names.isin(["none", "clean"]) | names.str.startswith("ood:")
     return frame[(frame["errors"] == errors) & frame["intensity"].notna() & ~unshifted]
@@ -111,7 +111,7 @@ MEND = "correct the row, or copy the file again"
 
 
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """Read a table.csv, table.csv.gz or table.parquet; a missing column `subset` is filled with "all".
+    """Read a long table from a .csv, .csv.gz or .parquet file; a missing column `subset` is filled with "all".
 
     Raises:
         ValueError: The file is damaged or is not a long table.
@@ -175,7 +175,7 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
 
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
-    """Yield the lines of a file within the memory budget; very long lines are split into pieces, which are not rows."""
+    """Yield the lines of a file within the memory limit, with very long lines split into pieces that are not rows."""
     budget = Budget(path)
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))

@@ -1,11 +1,11 @@
 """Paired differences between two methods, with intervals over networks, intensities and shifts.
 
-Both methods score the same inputs of the same networks (seeds) at the same intensities. Because the predictions of one
-network are not independent trials, the interval resamples seeds, intensities and, for averages over several shifts,
-shifts. All pairs of dataset and network share the draws of shifts, and all cases of such a pair share the draws of
-networks. Images are not resampled. If the standard error over images is known, a random error of this size is added to
-every resample. Fewer than six pairs of numbers allow no verdict, because five tosses of a fair coin agree in more than
-5% of trials.
+Both methods score the same inputs with the same networks (seeds) at the same intensities. Because the predictions of
+one network are not independent trials, the bootstrap resamples seeds, intensities and, for averages over several
+shifts, shifts. The resampled shifts are the same for every dataset and network, and the resampled seeds are the same
+for every shift of a dataset and network. Images are not resampled. If the standard error over images is known, a random
+error of this size is added to every resample. Fewer than six paired values allow no verdict, because five differences
+have the same sign by chance with a probability of more than 5%.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Verdict = Literal["yes", "no", "undecided", "not measured"]
 
 LEAST_PAIRS = 6
 SHOWN = 0.0005
-"""Half a unit of the last decimal shown; an interval that ends closer to zero allows no verdict."""
+"""Half a unit of the last decimal shown; only intervals that lie farther from zero than this allow a verdict."""
 SMALLEST = 0.005
-"""The smallest relevant difference; networks that differ only in their seed usually differ by more."""
+"""The smallest relevant difference; results of networks that differ only in their seeds usually differ by more."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Difference:
         value: Mean over cases of the mean over seeds and intensities.
         low: Lower end of the 95% interval.
         high: Upper end of the interval.
-        pairs: Number of pairs of numbers.
+        pairs: Number of paired values.
         seeds: Largest number of networks in any case.
         chance: Two-sided bootstrap p-value.
     """
@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict: "yes" or "no" if the whole interval lies on one side of zero, otherwise "undecided"."""
+        """The verdict on the interval (see `verdict`); "undecided" if there are fewer than `LEAST_PAIRS` pairs."""
         return verdict(self.low, self.high) if self.pairs >= LEAST_PAIRS else "undecided"
 
 
@@ -91,7 +91,7 @@ class Paired:
     def difference(
         self, ours: str, theirs: str, cases: Iterable[Case] | None = None, *, image_error: float = 0.0
     ) -> Difference | None:
-        """Return the mean difference between two columns over the cases that have both, or None without such a case.
+        """Return the mean difference between two columns over the cases that have both, or None if no case has.
 
         `image_error` is the standard error of the difference due to the choice of images.
         """
@@ -127,7 +127,7 @@ class Paired:
         return np.array(rows).reshape(len(seeds), len(intensities))
 
     def resampled(self, case: Case, grid: np.ndarray) -> np.ndarray:
-        """Return means of the grid with seeds and intensities resampled."""
+        """Return the mean of the grid for every resample of its seeds and intensities."""
         rows = self._times_drawn(grid.shape[0], case.dataset, case.net)
         columns = self._times_drawn(grid.shape[1], *case)
         known = np.isfinite(grid)
@@ -148,7 +148,7 @@ class Paired:
 
     @cached_property
     def _errors(self) -> np.ndarray:
-        """One standard normal number per resample."""
+        """One standard normal variate per resample."""
         return np.random.default_rng([self.seed, zlib.crc32(b"images")]).normal(size=self.resamples)
 
     def _count_draws(self, number: int, *names: str) -> np.ndarray:

@@ -17,7 +17,7 @@ class Value(NamedTuple):
     size: int | None = None
 
     def __str__(self) -> str:
-        """Return `0.75 ± 0.07`, or `0.75` without a spread."""
+        """Return `0.75 ± 0.07`, or `0.75` if there is no spread."""
         spread = self.std > 0 or (self.size or 0) > 1
         return f"{self.mean:.2f}" + (f" ± {self.std:.2f}" if spread else "")
 
@@ -36,7 +36,7 @@ PAIRS = {
     ("cifar10", "vgg3"): "CIFAR-10 (VGG-3)",
     ("cifar10", "resnet18"): "CIFAR-10 (RESNET-18)",
 }
-"""The paper's pairs of datasets and networks, in its order and with its headings."""
+"""Headings of the paper's pairs of dataset and network, in the paper's order."""
 
 METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll", "ensemble", "qipf")
 
@@ -55,7 +55,7 @@ METRICS = {
     "point_biserial": "point_biserial",
     "spearman": "spearman",
 }
-"""Our metrics that have a counterpart in the paper, with the name of the counterpart in paper_tables.csv."""
+"""Our metrics that have a counterpart in the paper, mapped to the name of the counterpart in paper_tables.csv."""
 
 TIMES = {
     ("lenet", "mc-dropout"): 3.84,
@@ -68,7 +68,7 @@ TIMES = {
     ("resnet18", "mc-dropout-ll"): 39.72,
     ("resnet18", "qipf"): 1.86,
 }
-"""Table 3: milliseconds per test sample, keyed by network and method."""
+"""Table 3 of the paper: milliseconds per test sample, keyed by network and method."""
 
 
 @cache

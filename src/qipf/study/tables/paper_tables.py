@@ -53,7 +53,7 @@ class Block:
 
     @property
     def measured(self) -> bool:
-        """True if the block contains numbers of ours."""
+        """True if the block contains our own numbers."""
         return any(entry.ours for entries in self.body.values() for entry in entries)
 
 
@@ -71,7 +71,7 @@ class PaperTable:
 TABLES: dict[str, tuple[str, str, dict[str, str], Errors]] = {
     "table-1": ("Table 1", "Error detection", {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}, "base"),
     "table-1-own": (
-        "Table 1", "Error detection, own errors of methods with several passes",
+        "Table 1", "Error detection, own errors of multi-pass methods",
         {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}, "own",
     ),
     "table-2-paper": (
@@ -87,14 +87,14 @@ TABLES: dict[str, tuple[str, str, dict[str, str], Errors]] = {
         {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}, "base",
     ),
 }  # fmt: skip
-"""Name in the paper, title, titles of the metrics, and kind of errors of each table.
+"""Name in the paper, title, titles of the metrics, and kind of error for each table.
 
 In Table 2, scores are scaled over the evaluated set ("paper") or calibrated on clean data ("proper").
 """
 
 
 def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
-    """Return Table 3: mean and standard deviation of the milliseconds per test sample over measurements."""
+    """Return Table 3: mean and standard deviation, over measurements, of the milliseconds per test sample."""
     known = times_frame(times).dropna(subset="method_ms")
     ours = {
         (net, method): Value(float(taken.mean()), float(taken.std(ddof=0)), len(taken))
@@ -109,7 +109,7 @@ def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
 
 
 def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[PaperTable]:
-    """Return every table of the paper, with Table 1 for own errors only if they were measured."""
+    """Return every table of the paper, with Table 1 for the methods' own errors only if these were measured."""
     frame = long_frame(table)
     own = (frame["errors"] == "own").any()
     return [*(paper_table(frame, name) for name in TABLES if own or name != "table-1-own"), table_3(times)]
@@ -171,7 +171,7 @@ def paper_table(table: Any, name: str) -> PaperTable:
 
 
 def _cases(ours: set[Case], theirs: set[Case]) -> list[Case]:
-    """Return our cases and the paper's cases for the same networks; without measurements, all cases of the paper."""
+    """Return our cases and the paper's cases for the same networks; if nothing was measured, all cases of the paper."""
     pairs = {(case.dataset, case.net) for case in ours}
     also = {case for case in theirs if not ours or (case.dataset, case.net) in pairs}
     return sorted(ours | also, key=paper.case_order)
@@ -219,7 +219,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The scores of one pair from best to worst; `places` are the shifts, or only "clean"."""
+    """The scores of one pair from best to worst; `places` contains the shifts, or only "clean"."""
 
     dataset: str
     net: str

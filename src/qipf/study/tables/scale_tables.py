@@ -1,4 +1,4 @@
-"""Tabulate the prediction intervals of a regression by scale, and recommend a scale."""
+"""Tabulate the prediction intervals of a regression model by scale, and recommend a scale."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RESAMPLES = 200
 """Number of resamples for a recommendation, independent of the plan."""
 HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
 MEANING = (
-    "Inside: the share of targets inside their interval. Width: the mean width of the intervals, in the unit of the "
-    "targets. Interval score: the width plus a penalty for targets outside, relative to that of a single width for all "
-    "inputs. Error of the surest half: the mean absolute error on the half of the inputs with the smallest scales, "
-    "relative to that on all inputs; a value below 1 means that smaller scales go with smaller errors."
+    "Inside: the fraction of targets inside their interval. Width: the mean width of the intervals, in the unit of the "
+    "targets. Interval score: the width plus a penalty for targets outside, relative to that of intervals of equal "
+    "width for all inputs. Error of the surest half: the mean absolute error on the half of the inputs with the "
+    "smallest scales, relative to that on all inputs; a value below 1 means that smaller scales go with smaller errors."
 )
-PROMISE = "The share inside is promised only for inputs like the held-out ones. Nothing is promised under a shift."
+PROMISE = "The fraction inside is promised only for inputs like the held-out ones. Nothing is promised under a shift."
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ScaleRow:
 
 @dataclass(frozen=True)
 class IntervalTable:
-    """Every scale on one set of `n` inputs, sorted by interval score; `error` is the mean absolute error."""
+    """The scales on one set of `n` inputs, sorted by interval score; `error` is the mean absolute error."""
 
     dataset: str
     net: str
@@ -73,11 +73,11 @@ def scale_title(method: str) -> str:
 
 
 def of_numbers(rows: Iterable[Row]) -> bool:
-    """Return True for the table of a regression; raise ValueError if other tasks are mixed in."""
+    """Return True if the rows are from regression models; raise ValueError if only some of them are."""
     kinds = {row.errors == ERRORS for row in rows}
     if len(kinds) > 1:
         raise ValueError(
-            "table: contains both a regression and other tasks (`errors` is 'size' in some rows only); split the table"
+            "table: contains both regression and other tasks (`errors` is 'size' in only some rows); split the table"
         )
     return kinds == {True}
 

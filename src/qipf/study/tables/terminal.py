@@ -48,7 +48,7 @@ def _table(answer: Answer, most: int) -> str:
             title = column_title(standing.column) + ("" if standing.complete else " *")
             values = (standing.mean, *(standing.values[place] for place in places))
             rows.append([str(number), title, *(f"{v:.3f}" if np.isfinite(v) else "–" for v in values)])
-    lines = _aligned(["", "ROC-AUC of finding errors", "mean", *places], rows, left=1)
+    lines = _aligned(["", "ROC-AUC for finding errors", "mean", *places], rows, left=1)
     if len(rows) < len(ranking.best_of_methods):
         lines.append(f"More methods in the report: {len(ranking.best_of_methods) - len(rows)}.")
     if not all(standing.complete for standing in ranking.standings):
@@ -57,7 +57,7 @@ def _table(answer: Answer, most: int) -> str:
 
 
 def _numbers_text(bench: Bench, rows: list[Row], width: int) -> str:
-    """Return the recommended scale of a regression, and one table per set of inputs."""
+    """Return the recommended scale of a regression model, and one table per set of inputs."""
     tables = interval_tables(rows)
     pairs = dict.fromkeys((found.dataset, found.net, found.seed) for found in tables)
     parts = [textwrap.fill(advice(bench, *pair), width) for pair in pairs]
