@@ -1,11 +1,11 @@
-"""Measure the cost of the recommended scorers and `WeightQIPF` relative to a network, on one CPU core.
+"""Measure the cost of the recommended scorers and `WeightQIPF` relative to that of a network, on one CPU core.
 
     python benchmarks/speed.py --nets lenet                        # ten minutes
     python benchmarks/speed.py --out results/speed/cpu.json        # about 40 minutes
 
-Times are processor times of one thread. LeNet and its scorers are fitted to 55,000 images, as in the study, and the
-larger networks to fewer (`IMAGES`). The time of a training is extrapolated from one epoch. Each class is a pattern in
-noise, so that the heads learn and are not left out of the posterior. The twin study measures the same on a GPU.
+Times are processor times of one thread. The scorers of LeNet are fitted to 55,000 images, as in the study, and those of
+the larger networks to fewer (`IMAGES`). The training time is extrapolated from one epoch. Each class is a pattern in
+noise, so that the heads learn and are not left out of the posterior. The twin study measures the same costs on a GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EFFORTS["vgg3"] = EFFORTS["lenet"]
 BATCHES = {"lenet": (1, 32, 500, 2000), "vgg3": (1, 32, 500, 2000), "resnet18": (1, 32, 500)}
 FACTOR = 160.0
 BUDGET = 30.0
-"""The approximate seconds for one batch size, unless five rounds take longer."""
+"""The approximate time in seconds for one batch size, unless five rounds take longer."""
 
 Work = Callable[[], object]
 
@@ -113,7 +113,7 @@ def fitted(name: str, net: nn.Module) -> tuple[dict[str, Any], dict[str, float]]
 
 @torch.no_grad()
 def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[str, Any]:
-    """Return the percentage that `wrap` adds to a forward pass."""
+    """Return the time that `wrap` adds to a forward pass, in percent, by batch size and scorer."""
     found = {}
     modules: dict[str, nn.Module] = {way: qipf.wrap(net, scorer).eval() for way, scorer in scorers.items()}
     modules = {"pass": net, **modules}
@@ -129,7 +129,7 @@ def beside_a_pass(name: str, net: nn.Module, scorers: dict[str, Any]) -> dict[st
 
 
 def write(path: Path | None, found: dict[str, Any]) -> None:
-    """Print and write the results with four digits."""
+    """Print and write the results with four significant digits."""
     text = json.dumps(json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.4g}")), indent=1)
     print(text, flush=True)
     if path is not None:

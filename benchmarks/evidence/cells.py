@@ -1,4 +1,4 @@
-"""The paper's tables and curves with ours, by cell, by intensity and at matched error rates."""
+"""Our results beside the paper's tables and curves, by cell, by intensity and at matched error rates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CURVES = (
 """The paper's curves over intensities."""
 CURVE_METRICS = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC", "ece_paper": "ECE min-max", "point_biserial": "point-bis."}
 AT_CHANCE = 0.06
-"""The maximum distance from 0.5 of a ROC-AUC at chance, for which average precision is about the error rate."""
+"""The maximum distance between 0.5 and a ROC-AUC at chance, for which average precision is about the error rate."""
 
 
 @table("cells-{metric}", metric=paper.METRICS)
@@ -114,7 +114,7 @@ def matched_summary(results: Results, rival: str) -> str:
     """Return the mean lead of QIPF over a rival at matched error rates."""
     ours, theirs = zip(*(gaps[rival] for *_, gaps in matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
-    return f"{np.mean(ours):+.3f} (ahead in {ahead} of {len(ours)} cells; the paper {np.mean(theirs):+.3f})"
+    return f"{np.mean(ours):+.3f} (ahead in {ahead} of {len(ours)} cells; in the paper, {np.mean(theirs):+.3f})"
 
 
 @cache

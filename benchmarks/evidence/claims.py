@@ -36,7 +36,7 @@ LEVEL = 0.05
 
 @table("against-{metric}", metric=TOPICS)
 def against(results: Results, metric: str) -> str:
-    """Return QIPF minus every other method."""
+    """Return the difference between QIPF and every other method."""
     rows = []
     for other in (*RIVALS, *ALSO):
         paper_says = paper_gap(metric, other)
@@ -50,7 +50,7 @@ def against(results: Results, metric: str) -> str:
 @table("second-roc_auc", metric="roc_auc", second="ensemble")
 @table("second-ece_paper", metric="ece_paper", second="svi")
 def follows(results: Results, metric: str, second: str) -> str:
-    """Return the method ranked second minus the other rivals."""
+    """Return the difference between the method that the paper ranks second and every other rival."""
     rows = []
     for other in RIVALS:
         if other == second:
@@ -62,7 +62,7 @@ def follows(results: Results, metric: str, second: str) -> str:
 
 @cache
 def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, int]:
-    """Return the verdicts that Holm's correction keeps, and the numbers of decided and of all."""
+    """Return the verdicts that Holm's correction keeps, and the numbers of decided and of all comparisons."""
     found = {
         (metric, ours, other): gap
         for metric in TOPICS
@@ -172,7 +172,7 @@ def choices(results: Results, metric: str = "roc_auc") -> str:
 
 
 def chosen(results: Results, choice: str, pair: tuple[str, str], metric: str) -> Difference | None:
-    """Return the difference for a choice, or None if not measured."""
+    """Return the difference for a choice, or None if it was not measured."""
     found = (results.difference(metric, first, second, pair) for first, second in CHOICES[choice])
     return next((gap for gap in found if gap is not None), None)
 

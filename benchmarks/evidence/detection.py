@@ -26,8 +26,8 @@ from evidence.results import (
 
 METRICS = ("roc_auc", "pr_auc")
 MAIN = ("default", "ensemble (entropy)", "entropy", "qipf-published")
-FEWER = "† measured on fewer networks than the other rows."
-PART = "‡ every row on the same random part of the test images: {}."
+FEWER = "† Measured on fewer networks than the other rows."
+PART = "‡ All rows were measured on the same {} random test images."
 PAPER_ACCURACY = {
     ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
 }  # fmt: skip
@@ -176,13 +176,13 @@ def runs(results: Results) -> str:
                 *(f"{count:,}" if count else NOTHING for count in counts),
             ]
         )
-    heads = ["accuracy", "accuracy in the paper", "networks", "images", "images, methods of several passes"]
+    heads = ["accuracy", "accuracy in the paper", "networks", "images", "images, multi-pass methods"]
     heads += [f"{SHORT[method]}, {key}" for method, key in MANY.items()]
     return markdown(["", *PAIRS.values()], [[head, *cells] for head, *cells in zip(heads, *columns, strict=True)])
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Return the 95% interval for one further network (Student's t)."""
+    """Return the 95% prediction interval for one further network (Student's t)."""
     count, spread = len(values), float(np.std(values, ddof=1))
     half = float(stats.t.ppf(0.975, count - 1)) * spread * (1 + 1 / count) ** 0.5
     return float(np.mean(values)) - half, float(np.mean(values)) + half

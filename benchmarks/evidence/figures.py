@@ -128,7 +128,7 @@ def hero(results: Results, palette: Palette) -> Any:
             axis.annotate(f"{row[0]:.1f}", (at + 0.27, row[0]), ha="center", va="bottom", fontsize=7, color=palette.ink)
         shares = [f"{family}\n{row[3]:.0f}%" for family, row in zip(families, rates, strict=True)]
         axis.set_xticks(x, shares)
-        axis.set_xlabel("shift and accepted share")
+        axis.set_xlabel("shift and accepted fraction")
         axis.set_title(PROBE_PAIRS[name])
     axes[0].set_ylabel("wrong predictions, %")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -15,12 +15,12 @@ SUITES = {
     "lines": ("PP-OCRv4, lines", "onnx-ocr.json", ("lines",), "lines"),
 }
 BEHIND, AHEAD = 0.01, 0.02
-"""The bars of the protocol."""
+"""The thresholds of the protocol's criteria."""
 
 
 @table("onnx-bars")
 def bars(results: Results) -> str:
-    """Return every suite with the verdicts on the bars."""
+    """Return every suite with the verdicts on the criteria."""
     rows = []
     for name, (title, *_) in SUITES.items():
         found = summary(results, name)

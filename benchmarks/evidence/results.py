@@ -66,7 +66,7 @@ class Results:
     def rows(self) -> pd.DataFrame:
         """The comparable rows of the long tables, with the column `column` (see `qipf.study.tables.frame.column_of`).
 
-        If methods of several passes were run on only some inputs, all rows refer to these inputs.
+        If multi-pass methods were run on only some inputs, all rows refer to these inputs.
         """
         return comparable(long_frame(self.all_rows))
 
@@ -95,8 +95,9 @@ class Results:
     def image_error(self, ours: str, theirs: str, pair: tuple[str, str] | None = None) -> float:
         """Return the standard error over images of a mean difference in ROC-AUC; 0 if unknown.
 
-        It was measured on the authors' networks, for differences from their QIPF. Two forms of QIPF, or QIPF and the
-        largest logit, have that of the exact form. Other unmeasured pairs have the largest of all.
+        It was measured on the authors' networks, for differences from their QIPF. For differences between two forms of
+        QIPF, or between QIPF and the largest logit, the error of the exact form is used. For other differences that
+        were not measured, the largest error is used.
         """
         try:
             facts = [self.json(f"authors/{dataset}.json") for dataset in ("mnist", "kmnist")]
@@ -128,11 +129,11 @@ class Results:
         return float(np.mean([np.mean([values.get((column, *p, s), np.nan) for s in shifts]) for p in pairs]))
 
     def measured_on(self, column: str) -> list[tuple[str, str]]:
-        """Return the pairs with a score."""
+        """Return the pairs on which a score was measured."""
         return [pair for pair in PAIRS if (column, *pair) in self._seeds]
 
     def fewer_networks(self, column: str, pair: tuple[str, str]) -> bool:
-        """Return True if a score has fewer networks than the entropy."""
+        """Return True if a score was measured on fewer networks than the entropy."""
         seeds = self._seeds
         return bool(seeds.get((column, *pair), 0) < seeds.get(("entropy", *pair), 0))
 

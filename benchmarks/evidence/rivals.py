@@ -1,4 +1,4 @@
-"""Methods of several passes (statistics, calibration, dropout rates), and small experiments."""
+"""Multi-pass methods (statistics, calibration, dropout rates), and small experiments."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def rates(results: Results) -> str:
 
 @value("best-rate")
 def at_best_rate(results: Results, plan: str) -> str:
-    """Return the ROC-AUC of MC dropout's deviation in the study and at the best rate, and of the authors' QIPF.
+    """Return the ROC-AUC of MC dropout's deviation, in the study and at the best rate, and that of the authors' QIPF.
 
     The numbers from the study are for the networks and severities of the trial of rates, but for all images.
     """

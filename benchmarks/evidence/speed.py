@@ -18,8 +18,8 @@ DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 CPU = "speed/cpu.json"
 PASSES = {
     "mc-dropout": "a pass of MC dropout, with masks hashed in one kernel",
-    "svi": "a pass of SVI, with the layers before the random ones computed once in {passes} passes",
-    "svi-ll": "a pass of SVI of the last layer, computed likewise",
+    "svi": "a pass of SVI, with the layers before the random ones computed once for {passes} passes",
+    "svi-ll": "a pass of SVI of the last layer, computed in the same way",
     "swag": "a pass of SWAG, with batch-norm statistics computed for every draw",
     "sgd-iterates": "a pass of SGD iterates",
 }
@@ -97,7 +97,7 @@ def _short(value: float) -> str:
 def passes(results: Results) -> str:
     """Return the times of epochs and passes on a GPU."""
     nets = results.json("paper/gpu-passes.json", "nets")
-    ordinary = "an epoch of ordinary steps (55,000 or 45,000 images; batches of 128, 250, 250)"
+    ordinary = "an epoch without CUDA graphs (55,000 or 45,000 images; batches of 128, 250 and 250)"
     rows = [
         [ordinary, *(_two(net["epoch"]["ordinary"]) for net in nets.values())],
         ["an epoch with CUDA graphs", *(_two(net["epoch"]["recorded"]) for net in nets.values())],
@@ -120,7 +120,7 @@ def on_a_core(results: Results) -> str:
             cells = [NOTHING if np.isnan(one) else f"{one / 100:+.2f}" for one in added]
             if set(cells) != {NOTHING}:
                 rows.append([f"{paper.NETS[net]}, {scorer}", fitting, *cells])
-    heads = ["added passes, one CPU core", "fitting, in trainings", "batch 1", "32", "500", "2,000"]
+    heads = ["added passes, one CPU core", "fitting time / training time", "batch 1", "32", "500", "2,000"]
     return markdown(heads, rows)
 
 
@@ -130,14 +130,14 @@ def _on_a_core(results: Results) -> dict[str, dict[str, Any]]:
 
 @value("fitting-cost")
 def fitting_cost(results: Results, effort: str = "standard") -> str:
-    """Return the fitting time on one CPU core, in trainings."""
+    """Return the fitting time on one CPU core, relative to the training time."""
     known = [found for found in _on_a_core(results).values() if f"fit_{effort}_in_trainings" in found]
     return listed(f"{found[f'fit_{effort}_in_trainings']:.1f}" for found in known)
 
 
 @value("wrap-adds")
 def wrap_adds(results: Results, scorer: str) -> str:
-    """Return the passes that `wrap` adds to one input on one CPU core."""
+    """Return the time that `wrap` adds to one input on one CPU core, in forward passes."""
     known = [found["wrap, by batch"]["1"] for found in _on_a_core(results).values()]
     return listed(f"{found[scorer] / 100:.1f}" for found in known if scorer in found)
 

@@ -237,8 +237,8 @@ def figure(results: Results, start: str) -> Found:
 def choice(results: Results, name: str, rule: str, words: str) -> Found:
     """Judge one of the paper's choices by its differences on the four pairs.
 
-    The rule `ahead` holds if every pair is significantly ahead; `not_ahead` and `not_behind` hold if no pair is
-    significantly ahead or behind.
+    By the rule `ahead`, the claim holds if the first setting is significantly ahead on every pair; by `not_ahead` and
+    `not_behind`, it holds if the first setting is not significantly ahead or behind on any pair.
     """
     known = [gap for pair in PAIRS if (gap := chosen(results, name, pair, "roc_auc")) is not None]
     if not known:
@@ -252,7 +252,7 @@ def choice(results: Results, name: str, rule: str, words: str) -> Found:
 
 @_judge
 def one_pass(results: Results) -> Found:
-    """Compare QIPF and SVI-LL as scored by the authors."""
+    """Compare QIPF with SVI-LL, scored as by the authors."""
     gaps = _on_their_networks(results, "svi-ll (max_logit_one_pass)")
     word = "ahead" if min(gaps) > SMALLEST else "behind" if max(gaps) < -SMALLEST else OPEN
     return word, f"{gaps[0]:+.3f} MNIST, {gaps[1]:+.3f} K-MNIST"
@@ -385,7 +385,7 @@ def cost(results: Results) -> Found:
 def overlap(results: Results) -> Found:
     """Judge whether QIPF's histograms of correct and wrong predictions overlap significantly less than all others.
 
-    Single images are not recorded, so the standard error of an overlap is that of a fraction of the images.
+    Individual images are not recorded, so the standard error of an overlap is computed as that of a proportion.
     """
     own, others, images = _histograms(results, "overlap")
     least = min(others)
@@ -427,7 +427,7 @@ def setting(results: Results, name: str) -> Found:
 def calibrated(results: Results, metric: str) -> Found:
     """Report the number of cases in which QIPF is best calibrated, by each definition that the paper could mean.
 
-    By appendix D, QIPF has the calibration of the base network; the other two definitions scale the score.
+    By appendix D of the paper, QIPF has the calibration of the base network; the other two definitions scale the score.
     """
     best, count = rivals.calibrated_best(results, f"{metric}_confidence")
     shares = []

@@ -24,7 +24,9 @@ DEFAULT = {"atc": "atc, probe", "posterior": "posterior"}[Monitor().method]
 """The estimate of `Monitor` with the probe as its scorer, which was chosen after the results were known."""
 CONFIDENCE, ATC = "confidence", ("atc, max softmax", "atc, entropy")
 LARGEST = 0.05
-"""The bar for the error of the estimated accuracy."""
+"""The maximum error of the estimated accuracy that the protocol allows."""
+LEAST = 3
+"""The number of pairs on which the protocol requires an estimate to be better than both rivals."""
 NAMES = {
     "probability, probe": "probability of error, from the probe's score",
     "probability of perturbed, probe": "probability of error, from the probe's score, learned from perturbed copies",
@@ -148,27 +150,28 @@ def estimates(results: Results) -> str:
 def verdict(results: Results) -> str:
     """Return sentences about the chosen and the default estimate."""
     found = read(results.folder)
-    first = _judged(found, CHOSEN, f"The estimate chosen in advance ({NAMES[CHOSEN]})")
-    return f"{first} {_judged(found, DEFAULT, f'The later default ({NAMES[DEFAULT]})')}"
-
-
-def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
-    ours = [record.error(estimate, *SHIFTED) for record in found.values()]
     confidence = [record.error(CONFIDENCE, *SHIFTED) for record in found.values()]
     atc = [min(record.error(name, *SHIFTED) for name in ATC) for record in found.values()]
-    ahead = sum(own < min(rivals) for own, *rivals in zip(ours, confidence, atc, strict=True))
-    mean = float(np.mean(ours))
-    text = (
-        f"{words} has a mean absolute error of {number(mean)} over shifted conditions. Average confidence has "
-        f"{number(float(np.mean(confidence)))}, and ATC with the better of its two published scores on each pair has "
-        f"{number(float(np.mean(atc)))}. The estimate is better than both on {ahead} of {len(found)} pairs. "
+    rivals = list(zip(confidence, atc, strict=True))
+    return (
+        f"Over shifted conditions, the mean absolute error is {number(float(np.mean(confidence)))} for average "
+        f"confidence and {number(float(np.mean(atc)))} for ATC with the better of its two published scores on each "
+        f"pair. The protocol requires an error of at most {number(LARGEST, 2)}, and a smaller error than both on at "
+        f"least {LEAST} of {len(PAIRS)} pairs. "
+        f"{_judged(found, rivals, CHOSEN, f'The estimate chosen in advance ({NAMES[CHOSEN]})')} "
+        f"{_judged(found, rivals, DEFAULT, f'The later default ({NAMES[DEFAULT]})')}"
     )
+
+
+def _judged(found: dict[str, Record], rivals: list[tuple[float, float]], estimate: str, words: str) -> str:
+    ours = [record.error(estimate, *SHIFTED) for record in found.values()]
+    ahead = sum(own < min(theirs) for own, theirs in zip(ours, rivals, strict=True))
+    mean = float(np.mean(ours))
+    text = f"{words} has an error of {number(mean)}, smaller than both on {ahead} of {len(found)} pairs"
     if len(found) < len(PAIRS):
-        return (
-            text + f"Only {len(found)} of {len(PAIRS)} pairs have been run, so the bars of the protocol are still open."
-        )
-    met = mean <= LARGEST and ahead >= 3
-    return text + f"The bars of the protocol, {number(LARGEST, 2)} and three pairs, are {'' if met else 'not '}met."
+        return f"{text}; only {len(found)} of {len(PAIRS)} pairs have been run, so the criteria are undecided."
+    met = mean <= LARGEST and ahead >= LEAST
+    return f"{text}, and {'meets' if met else 'does not meet'} the criteria."
 
 
 @table("decisions-promises")

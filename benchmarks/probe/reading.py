@@ -1,7 +1,7 @@
 """Measurements of the probe study in results/probe: means by column, and differences with intervals.
 
-A value is the mean over the intensities of a family, then over the families of a column, then over networks and
-ensembles. All pairs have the same weight.
+A family is one kind of shift or corruption, and a column is a set of families. A value is the mean over the intensities
+of a family, then over the families of a column, then over networks and ensembles. All pairs have the same weight.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITHIN = {"geometric": "shift", "strict": "unseen", "no weather": "unseen"}
 """Columns that are part of another column. A name such as "shift: shear" means one family of a column."""
 LEFT_OUT = {"geometric": ("brightness",), "strict": RELATIVES, "no weather": (*RELATIVES, *WEATHER)}
 SETS = {"lenets": ("mnist", "kmnist"), "cifar": ("vgg3", "resnet18")}
-"""Sets of pairs with quoted means."""
+"""Sets of pairs for which means are quoted."""
 RESAMPLES = 2000
 
 
@@ -139,7 +139,8 @@ class Study:
     def _difference(self, ours: str, theirs: str, group: str, metric: str, only: str = "") -> Interval:
         """Return the paired difference of two rows with its 95% interval, for one pair or on average.
 
-        Each resample draws networks, ensembles and one replicate of the images per pair, and families for all pairs.
+        Each resample draws networks, ensembles and one replicate of the images for each pair, and the same families for
+        all pairs.
         """
         pairs = [pair for name, pair in self.pairs.items() if not only or name in SETS.get(only, (only,))]
         value = np.mean([pair.value(ours, group, metric) - pair.value(theirs, group, metric) for pair in pairs])

@@ -43,8 +43,8 @@ NAMES = {
 }
 """The quoted scores and their titles."""
 FEWER = (
-    "† measured on 2,000 of the 8,000 images. ‡ requires training again; not measured on ResNet-18. Class fields were "
-    "measured only in the first run. A score without a value on every pair has no mean."
+    "† Measured on 2,000 of the 8,000 images. ‡ Requires training new networks; not measured on ResNet-18. "
+    "Class fields were measured only in the first run. Scores that were not measured on every pair have no mean."
 )
 
 
@@ -129,7 +129,7 @@ def accuracy(results: Results) -> str:
 
 @table("probe-bars")
 def bars(results: Results) -> str:
-    """Return the bars of the protocol with the measured values."""
+    """Return the criteria of the protocol with the measured values."""
     found = study(results)
 
     def gaps(group: str) -> str:
@@ -142,19 +142,19 @@ def bars(results: Results) -> str:
     ahead = min(pair.accuracy(OURS, "shift") - pair.accuracy("ensemble", "shift") for pair in pairs)
     kept = min(pair.accuracy(OURS, "clean") - pair.accuracy("network", "clean") for pair in pairs)
     rows = [
-        ["shifts, over the ensemble's contrast", "+.03 ROC-AUC, +.02 average precision", gaps("shift")],
-        ["shifts, the pair with the smallest gain in ROC-AUC", "not below 0", f"{least:+.3f}"],
-        ["unseen families, over the ensemble's contrast", "+.02 ROC-AUC, +.01 average precision", gaps("unseen")],
-        ["clean, over entropy, the pair with the smallest gain", "not below 0", f"{clean:+.3f}"],
+        ["shifts, gain over the ensemble's contrast", "+.03 ROC-AUC, +.02 average precision", gaps("shift")],
+        ["shifts, smallest gain of a pair in ROC-AUC", "not below 0", f"{least:+.3f}"],
+        ["unseen families, gain over the ensemble's contrast", "+.02 ROC-AUC, +.01 average precision", gaps("unseen")],
+        ["clean, smallest gain of a pair over entropy", "not below 0", f"{clean:+.3f}"],
         ["clean, mean ROC-AUC", "target .955", number(found.mean(OURS, "clean"))],
-        ["accuracy of the posterior under shift, over the ensemble's, smallest gain", "above 0", f"{ahead:+.3f}"],
+        ["shifts, smallest gain of a pair in accuracy over the ensemble", "above 0", f"{ahead:+.3f}"],
         [
-            "accuracy of the posterior on clean data, over the network's, largest loss",
+            "clean, smallest gain of a pair in accuracy over the network",
             "not below -.003",
             f"{kept:+.4f}",
         ],
     ]
-    return markdown(["comparison", "bar", f"measured, {len(pairs)} pairs"], rows)
+    return markdown(["comparison", "criterion", f"measured, {len(pairs)} pairs"], rows)
 
 
 @value("probe")
@@ -167,7 +167,7 @@ def one(results: Results, group: str, metric: str, score: str, pair: str = "") -
 
 @value("probe-gap")
 def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
-    """Return the difference from the ensemble in one metric or, without interval, in "both"."""
+    """Return the difference from the ensemble in one metric or, without intervals, in "both"."""
     found = study(results)
     if metric == "both":
         return " / ".join(f"{found.difference(OURS, RIVAL, group, one, pair).value:+.3f}" for one in BOTH)
@@ -287,11 +287,11 @@ def transformers(results: Results) -> str:
 
 
 COSTS = {
-    "fit_quick_in_trainings": "fitting, quick, in trainings of the network",
-    "fit_standard_in_trainings": "fitting, standard, in trainings",
-    "fit_thorough_in_trainings": "fitting, thorough, in trainings",
-    "added_passes_per_batch": "scoring, in forward passes",
-    "added_milliseconds_batch_1": "scoring one input, milliseconds",
+    "fit_quick_in_trainings": "quick fitting / training time",
+    "fit_standard_in_trainings": "standard fitting / training time",
+    "fit_thorough_in_trainings": "thorough fitting / training time",
+    "added_passes_per_batch": "scoring, added forward passes",
+    "added_milliseconds_batch_1": "scoring one input, added milliseconds",
 }
 
 

@@ -41,9 +41,9 @@ SUITES = {
 STRICT = "strict"
 """The suite "unseen" without noise and blur, which resemble training perturbations."""
 SHIFTED = ("shift", "unseen", "natural")
-"""The suites whose mean has a bar."""
+"""The suites whose mean is subject to a criterion."""
 BARRED = ("clean", *SHIFTED)
-"""The suites with a bar for every network."""
+"""The suites in which every network is subject to a criterion."""
 OURS = "probe"
 METRICS = ("roc_auc", "pr_auc")
 STEP = 1e-4
@@ -87,11 +87,11 @@ class Group:
         return float(np.mean([self.value(name, score, suite, metric) for name in networks or self.networks]))
 
     def best(self, network: str, suite: str) -> str:
-        """Return the best score with one pass, except probes."""
+        """Return the best single-pass score other than the probes."""
         return max(self.scores(network, "single"), key=lambda score: self.value(network, score, suite))
 
     def rank(self, network: str, suite: str) -> tuple[int, int, bool]:
-        """Return the rank of the default, the number of scores, and True without a tie."""
+        """Return the rank of the default, the number of scores, and True if there is no tie."""
         rivals = [self.value(network, score, suite) for score in self.scores(network, "single")]
         own = self.value(network, OURS, suite)
         return 1 + sum(value > own for value in rivals), 1 + len(rivals), own not in rivals
@@ -149,7 +149,7 @@ class Study:
         return [found for name, found in self.groups.items() if name == only or (only == "" and name in FIRST)]
 
     def strongest(self, only: str = "") -> str:
-        """Return the rival with the best mean over suites with a bar."""
+        """Return the rival with the best mean over the suites in `BARRED`."""
         groups = self._chosen(only)
         everywhere = [set(group.scores(network, "single")) for group in groups for network in group.networks]
         common = sorted(set.intersection(*everywhere))

@@ -176,7 +176,7 @@ def means(results: Results) -> str:
 
 
 def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str, tuple[int, int, bool]]]:
-    """Return the difference from the best rival and the rank, for every network and suite with a bar."""
+    """Return the difference from the best rival and the rank, for every network and suite in `BARRED`."""
     return [
         (found.one(name, network, suite).value, network, suite, group.rank(network, suite))
         for name, group in found.groups.items()
@@ -190,7 +190,7 @@ def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str
 @table("real-bars")
 @table("real-bars-{group}", group=GROUPS)
 def bars(results: Results, group: str = "") -> str:
-    """Return the bars and their verdicts."""
+    """Return the criteria and their verdicts."""
     found = study(results)
     judged = (group,) if group else FIRST
     cells = _barred(found, judged)
@@ -198,7 +198,8 @@ def bars(results: Results, group: str = "") -> str:
     places = [place for *_, (place, _, _) in cells]
     behind = sum(gap < -0.01 for gap, *_ in cells)
     overall = found.mean(SHIFTED, group=group)
-    worst = f"{behind} of {len(cells)} are; the worst is {value:+.3f} ({_title(network)}, {SUITES[suite]})"
+    lowest = f"{value:+.3f} ({_title(network)}, {SUITES[suite]})"
+    worst = f"missed in {behind} of {len(cells)} cells; the lowest difference is {lowest}"
     ahead = sum(place == 1 and alone for *_, (place, _, alone) in cells)
     shared = f", level with a rival in {places.count(1) - ahead} more" if places.count(1) > ahead else ""
     ranks = f"median {np.median(places):.0f}; first in {ahead} of {len(places)}{shared}"
@@ -208,9 +209,9 @@ def bars(results: Results, group: str = "") -> str:
     rows = [
         ["every network and suite", "not behind the best rival by more than .01", worst, MET[value >= -0.01]],
         [f"mean over {named}", "ahead by at least .02", signed(overall), MET[overall.value >= 0.02]],
-        ["rank among scores with one pass", "none", ranks, NOTHING],
+        ["rank among single-pass scores", "none", ranks, NOTHING],
     ]
-    return markdown(["comparison", "bar", "measured", "met"], rows)
+    return markdown(["comparison", "criterion", "measured", "met"], rows)
 
 
 @value("real-cells")
@@ -306,6 +307,6 @@ def few_images(results: Results) -> str:
     for row in found["rows"]:
         pairs = zip(row["roc_auc"], row["deviation"], strict=True)
         rows.append([str(row["images_per_class"]), *(f"{number(value)} ± {number(spread)}" for value, spread in pairs)])
-    defaults = {0.2: " (the default from 16 on)", 0.8: " (the default below 16)"}
+    defaults = {0.2: " (the default for 16 or more)", 0.8: " (the default for fewer than 16)"}
     head = [f"share {share:g}{defaults.get(share, '')}" for share in found["shares"]]
     return markdown(["images per class", *head], rows)

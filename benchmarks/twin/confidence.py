@@ -1,4 +1,4 @@
-"""ConfidNet (Corbière et al. 2019), a copy of the encoder that learns to predict the probability of the true class."""
+"""ConfidNet (Corbière et al. 2019): a copy of the encoder and a head that predict the probability of the true class."""
 
 from __future__ import annotations
 

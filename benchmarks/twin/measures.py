@@ -23,7 +23,7 @@ def ranked(scores: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def detection(order: Tensor, wrong: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ROC-AUC, average precision and AURC of every row; NaN if no prediction is wrong, or every one is.
+    """Return ROC-AUC, average precision and AURC of every row; NaN if none or all of its predictions are wrong.
 
     Args:
         order: The first result of `ranked`.

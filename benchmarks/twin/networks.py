@@ -27,7 +27,7 @@ MIDDLE = {"lenet": 2, "vgg3": 1, "resnet18": 5}
 
 
 def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
-    """Return the network of a seed, cached or newly trained."""
+    """Return the network with a given seed, from the cache or newly trained."""
     net, file = setting.fresh(seed), cache / f"{setting.pair}-{seed}.pt"
     if file.exists():
         net.load_state_dict(torch.load(file, weights_only=True))
@@ -40,7 +40,7 @@ def network(setting: Setting, seed: int, cache: Path) -> nn.Module:
 
 
 def train_by(how: Recipe, net: nn.Module, split: Split, seed: int, **changed: Any) -> nn.Module:
-    """Train a network by a recipe; keyword arguments override settings."""
+    """Train a network according to a recipe; keyword arguments override settings."""
     settings = {**dataclasses.asdict(how), "seed": seed, "cuda_graph": True, "progress": False, **changed}
     return train(net, split, **settings)
 
@@ -60,7 +60,7 @@ def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Te
 
 
 def cached_probabilities(setting: Setting, seed: int, cache: Path) -> Tensor:
-    """Return the `probabilities` of the network of a seed."""
+    """Return the `probabilities` of the network with a given seed."""
     file = cache / f"{setting.pair}-{seed}.probabilities.pt"
     if not file.exists():
         with replacing(file) as part:
@@ -101,7 +101,7 @@ def frozen(trunk: nn.Module) -> nn.Module:
 
 
 class Behind(nn.Sequential):
-    """A frozen trunk followed by a trained part."""
+    """A frozen trunk followed by a trainable part."""
 
     def train(self, mode: bool = True) -> Behind:
         super().train(mode)

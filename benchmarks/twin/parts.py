@@ -28,11 +28,11 @@ from twin.setting import Setting
 
 Facts = dict[str, Any]
 Guard = Callable[[str, float], None]
-"""A function of the name and the expected seconds of the next step; raises if too little time is left."""
+"""A function that takes the name and the expected seconds of the next step; raises if too little time is left."""
 
 TRAINING = {"lenet": 2.0, "vgg3": 9.0, "resnet18": 24.0, "published": 10.0}
 PASS = {"lenet": 0.5, "vgg3": 2.5, "resnet18": 9.0, "published": 4.0}
-"""Approximate seconds of a training and of a pass over all conditions, on an H200."""
+"""Approximate seconds for training and for a pass over all conditions, on an H200."""
 DEPTH = 0.75
 """The depth of the twins in the third part of the protocol."""
 DEPTHS = (0.25, 0.5, 0.95)
@@ -81,7 +81,7 @@ class Unit:
         return time.perf_counter()
 
     def scorer(self, what: str, trainings: float, fit: Callable[[], Any]) -> tuple[Any, float]:
-        """Return a scorer, cached or newly fitted, and its fitting seconds."""
+        """Return a scorer, from the cache or newly fitted, and its fitting time in seconds."""
         file = self.cache / f"{self.name}-{what.replace(' ', '-')}.qipf"
         times = file.with_suffix(".seconds")
         if times.exists():
@@ -132,7 +132,7 @@ class Unit:
         return torch.stack(logits), torch.stack(chances)
 
     def add_views(self, record: Record, facts: Facts, name: str, scorer: Any, counts: tuple[int, ...]) -> list[Tensor]:
-        """Record a scorer by number of views, and return the logits of each view."""
+        """Record the results of a scorer for each number of views in `counts`; return the logits of each view."""
         views = [None, *scorer.fitted.facts.get("views", ())][: max(counts)]
         self.room(name, passes=1.6 * len(views))
         found, total = [], 0.0
@@ -166,7 +166,7 @@ def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
-    """Fit the probe and the twin, with nothing else on the device."""
+    """Fit the probe and the twin while nothing else runs on the device."""
     probe, facts["probe_seconds"] = unit.probe()
     twin, facts["twin_seconds"] = unit.twin()
     facts["shares"] = {"probe": probe.share, "twin": (twin.share, twin.head_share)}
@@ -177,7 +177,7 @@ def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
 
 @torch.no_grad()
 def added_passes(unit: Unit, scorer: Any) -> dict[str, float]:
-    """Return the time that `qipf.wrap` adds, in passes, by batch size."""
+    """Return the time that `qipf.wrap` adds, in forward passes, by batch size."""
     guarded = qipf.wrap(unit.net, scorer)
     found = {}
     for size in (1, 32, 500, 2000):
@@ -212,7 +212,7 @@ def score(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def more_views(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with the twin with four views."""
+    """Score with the twin, using four views."""
     unit.add_views(record, facts, "twin", unit.twin()[0], (4,))
 
 
@@ -316,7 +316,7 @@ def _doubts(encoder: nn.Module, head: Confidence, images: list[Tensor]) -> Tenso
 
 
 def depth(unit: Unit, record: Record, facts: Facts) -> None:
-    """Score with twins of other depths, with one view."""
+    """Score with twins of other depths, using one view."""
     about = facts["depth"] = {}
     for share in DEPTHS:
         twin, seconds = unit.twin(f"depth {share}", depth=share)

@@ -1,11 +1,11 @@
-"""Run the twin study on a GPU, unit by unit. A unit is a pair and one of its base networks.
+"""Run the twin study on a GPU, unit by unit. A unit is one base network of a pair of dataset and architecture.
 
     python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --budget 540
     python benchmarks/twin/program.py --data DATA --cache CACHE --out OUT --smoke --device cpu --units mnist-1005
 
 DATA contains the folders mnist, kmnist, cifar10, fashion-mnist and resnets (see `published.py`). After each part of a
 unit, its arrays and facts are written to two files in OUT. CACHE holds networks, scorers and predictions. A later call
-continues after the parts in OUT, which requires their CACHE. No step is started that would not end within `--budget`
+with the same CACHE continues after the parts in OUT. A step is started only if it is expected to end within `--budget`
 seconds. `WORK` lists units and parts in order; results/twin/PROTOCOL.md describes them.
 
 With `--smoke`, everything is tiny and the numbers are meaningless; a LeNet takes a minute on a CPU core.

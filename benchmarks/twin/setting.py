@@ -28,7 +28,7 @@ PAIRS = {
 }
 """The dataset, network and out-of-distribution dataset of every pair; "published" stands for four published ResNets."""
 EXTRA = "no relative"
-"""The group of the two families that the probe study does not have."""
+"""The group of the two families that are not in the probe study."""
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
 
 

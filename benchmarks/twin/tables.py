@@ -1,7 +1,7 @@
 """Tables of the twin study for README.md, docs/research/twin.md and its appendix.
 
-Means and intervals are computed as in the probe study; results/twin/PROTOCOL.md describes rows, columns and bars. The
-results of the prototype are in results/twin/prototype.
+Means and intervals are computed as in the probe study; results/twin/PROTOCOL.md describes rows, columns and
+criteria. The results of the prototype are in results/twin/prototype.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ BARS = (
     ("twin x2", ("clean",), ("roc_auc",), -0.005),
     ("twin", ("shift", "unseen", "strict"), ("roc_auc", "pr_auc"), 0.0),
 )
-"""The bars: a row, columns, metrics, and the minimum difference from the contrast of the ensemble of ten."""
+"""The criteria: a row, columns, metrics, and the minimum difference from the contrast of the ensemble of ten."""
 BOTH = {"roc_auc": "ROC-AUC", "pr_auc": "average precision"}
 SMALLEST = 0.005
 LONGEST = 1.5
-"""The maximum fitting time of a twin, in trainings of the network."""
+"""The maximum fitting time of a twin, relative to the training time of the network."""
 SHORT = (
     "entropy", "ensemble of 10", "probe", "probe without elastic", "twin", "twin x2", "twin without elastic x2",
     "5 second networks",
@@ -144,7 +144,7 @@ def readme(results: Results) -> str:
 def short(results: Results, column: str) -> str:
     """Return the main rows in one column, by pair."""
     pairs = _of(results).pairs
-    heads = {name: _counted(name, pair) for name, pair in pairs.items()}
+    heads = {name: PAIRS[name] for name in pairs}
 
     return grid(
         COLUMNS[column], {row: row for row in SHORT}, heads, lambda row, name: _close(_both(pairs[name], row, column))
@@ -177,7 +177,7 @@ def _columns(pair: Units) -> dict[str, str]:
 
 
 def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
-    """Yield every bar as table cells, with True if it is met."""
+    """Yield every criterion as table cells, with True if it is met."""
     asked = [
         (ours, "ensemble of 10", column, metric, least)
         for ours, columns, metrics, least in BARS
@@ -198,9 +198,7 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
             yield _bar(name, pair, words, f"{gap:+.3f}", gap, gap >= least)
         parts = pair.units[0]["parts"]
         spent = parts["fit"]["twin_seconds"] / parts["network"]["training_seconds"]
-        yield _bar(
-            name, pair, "fitting time of the twin, at most 1.5 trainings", f"{spent:.2f}", spent, spent <= LONGEST
-        )
+        yield _bar(name, pair, "fitting time / training time, at most 1.5", f"{spent:.2f}", spent, spent <= LONGEST)
 
 
 def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) -> tuple[list[str], bool]:
@@ -211,14 +209,14 @@ def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) 
 @table("twin-bars")
 @table("twin-missed", missed=True)
 def bars(results: Results, missed: bool = False) -> str:
-    """Return all bars, or only those missed."""
+    """Return all criteria, or only those that are not met."""
     rows = [cells for cells, met in _judged(_of(results)) if not (missed and met)]
-    return markdown(["pair", "bar", "measured", "verdict"], rows)
+    return markdown(["pair", "criterion", "measured", "verdict"], rows)
 
 
 @value("twin-bars")
 def counted(results: Results) -> str:
-    """Return the number of bars that are met, of all bars."""
+    """Return the number of criteria that are met, and the number of all criteria."""
     met = [met for _, met in _judged(_of(results))]
     return f"{sum(met)} of {len(met)}"
 
@@ -287,19 +285,19 @@ def times(results: Results) -> str:
             rows.append(
                 [f"{PAIRS[name]}, {score}", f"{training:.1f}", f"{spent:.1f}", f"{spent / training:.2f}", *added]
             )
-    return markdown(["", "training, s", "fitting, s", "fitting, trainings", "batch 1", "32", "500", "2,000"], rows)
+    return markdown(["", "training, s", "fitting, s", "fitting / training", "batch 1", "32", "500", "2,000"], rows)
 
 
 @value("twin-fitting")
 def fitting(results: Results, score: str) -> str:
-    """Return the fitting time on an H200, in trainings."""
+    """Return the fitting time on an H200, relative to the training time."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}" for parts in units)
 
 
 @value("twin-adds")
 def adds(results: Results, score: str) -> str:
-    """Return the passes that `wrap` adds to one input on an H200."""
+    """Return the time that `wrap` adds to one input on an H200, in forward passes."""
     units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
     return listed(f"{parts['fit']['added_passes'][score]['1']:.1f}" for parts in units)
 
@@ -338,6 +336,6 @@ def text_accuracy(results: Results) -> str:
 
 @value("twin-text-fitting")
 def text_fitting(results: Results, score: str) -> str:
-    """Return the mean fitting time on a CPU core, in trainings."""
+    """Return the mean fitting time on a CPU core, relative to the training time."""
     seconds = _text(results).facts["seconds"].values()
     return f"{sum(one[score] / one['network'] for one in seconds) / len(seconds):.1f}"

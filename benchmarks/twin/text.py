@@ -42,7 +42,7 @@ WORD_ERRORS = {
     "typing errors": "unseen",
     "random words": "resembling",
 }
-"""The group of each kind of error. Random words resemble the perturbation that probe and twin are trained on."""
+"""The group of each kind of error. Random words resemble the perturbation on which probe and twin are trained."""
 CONDITIONS = [
     Condition("clean", "clean", 0.0),
     *(Condition(group, family, share) for family, group in WORD_ERRORS.items() for share in (0.1, 0.2, 0.3)),
@@ -137,7 +137,7 @@ class Vocabulary:
 
 
 def trained(words: int, inputs: tuple[Tensor, Tensor], labels: Tensor, seed: int) -> Transformer:
-    """Train a network; a tenth of the words is hidden in every step."""
+    """Train a network; in every step, a random tenth of the words is hidden."""
     torch.manual_seed(seed)
     net, (tokens, mask) = Transformer(words), inputs
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=0.01)
