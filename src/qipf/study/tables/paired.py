@@ -91,7 +91,7 @@ class Paired:
     def difference(
         self, ours: str, theirs: str, cases: Iterable[Case] | None = None, *, image_error: float = 0.0
     ) -> Difference | None:
-        """Return the mean difference between two columns over the cases that have both, or None if no case has.
+        """Return the mean difference between two columns over the cases that have both, or None if there are none.
 
         `image_error` is the standard error of the difference due to the choice of images.
         """
