@@ -171,9 +171,9 @@ def build(
     kind = NETS[name]
     classes, channels, size = classes or kind.classes, channels or kind.channels, size or kind.size
     if size < kind.smallest:
+        hint = "" if name == "small-cnn" else "; use small-cnn for smaller images"
         raise ValueError(
-            f"size: {name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}; "
-            "use small-cnn for smaller images"
+            f"size: {name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}{hint}"
         )
     if seed is None:
         return kind.make(classes, channels, size)

@@ -98,7 +98,7 @@ def test_the_page_and_the_text_show_intervals_and_no_errors_found(measured: Path
     text = results_text(bench)
     page, alone = (tmp_path / "page.html").read_text(), (tmp_path / "tables.html").read_text()
     for shown in (page, alone, text):
-        assert "surest half" in shown
+        assert "most certain half" in shown
         assert "late" in shown
         assert "Nothing is promised under a shift" in " ".join(shown.split())
         for wrong in ("ROC-AUC", "AURC", "accuracy", "ccuracy on clean"):

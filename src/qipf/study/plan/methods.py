@@ -229,8 +229,7 @@ def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
             f"{where}.seeds: expected one seed for predicts = 'numbers', because your own model is a single network"
         )
     for name in pair.shifts:
-        moves = (task == "pixels" and name in MOVING) or (kind.name == "tokens" and name == "word-drops")
-        if moves and name not in pair.shifted:
+        if (task == "pixels" and name in MOVING) or (kind.name == "tokens" and name == "word-drops"):
             raise PlanError(
                 f"{where}.shifts: with {name}, the labels of {task} no longer match the inputs; remove it, or list "
                 "your own files with shifted inputs and labels in `shifted`"

@@ -17,11 +17,11 @@ LEAST = 20
 """Minimum number of clean inputs for a recommendation."""
 RESAMPLES = 200
 """Number of resamples for a recommendation, independent of the plan."""
-HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
+HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the most certain half ↓")
 MEANING = (
     "Inside: the fraction of targets inside their interval. Width: the mean width of the intervals, in the unit of the "
     "targets. Interval score: the width plus a penalty for targets outside, relative to that of intervals of equal "
-    "width for all inputs. Error of the surest half: the mean absolute error on the half of the inputs with the "
+    "width for all inputs. Error of the most certain half: the mean absolute error on the half of the inputs with the "
     "smallest scales, relative to that on all inputs; a value below 1 means that smaller scales go with smaller errors."
 )
 PROMISE = "The fraction inside is promised only for inputs like the held-out ones. Nothing is promised under a shift."
