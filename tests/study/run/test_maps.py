@@ -125,7 +125,7 @@ def test_the_report_shows_them_without_the_network_and_the_data(
     assert "No pictures of" not in page
     drawn = pictures(section)
     assert len(drawn) == 3 * 3 * 2
-    best = re.search(r"according to <code>([\w-]+)</code>", section)
+    best = re.search(r"<code>([\w-]+)</code>", section)
     found = open_store(measured / "out").maps("shapes", "mine", 0, "clean", best[1])
     for number, wrong in enumerate(found[1].wrong):
         coloured = drawn[2 * number][..., 0] - drawn[2 * number][..., 2] > 60
