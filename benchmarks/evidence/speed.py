@@ -20,7 +20,7 @@ PASSES = {
     "mc-dropout": "a pass of MC dropout, with masks hashed in one kernel",
     "svi": "a pass of SVI, with the layers before the random ones computed once for {passes} passes",
     "svi-ll": "a pass of SVI of the last layer, computed in the same way",
-    "swag": "a pass of SWAG, with batch-norm statistics computed for every draw",
+    "swag": "a pass of SWAG, with batch-norm statistics computed for every sampled network",
     "sgd-iterates": "a pass of SGD iterates",
 }
 

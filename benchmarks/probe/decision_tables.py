@@ -156,8 +156,8 @@ def verdict(results: Results) -> str:
     return (
         f"Over shifted conditions, the mean absolute error is {number(float(np.mean(confidence)))} for average "
         f"confidence and {number(float(np.mean(atc)))} for ATC with the better of its two published scores on each "
-        f"pair. The protocol requires an error of at most {number(LARGEST, 2)}, and a smaller error than both on at "
-        f"least {LEAST} of {len(PAIRS)} pairs. "
+        f"pair. The protocol requires an error of at most {number(LARGEST, 2)}, and a smaller error than both of these "
+        f"on at least {LEAST} of {len(PAIRS)} pairs. "
         f"{_judged(found, rivals, CHOSEN, f'The estimate chosen in advance ({NAMES[CHOSEN]})')} "
         f"{_judged(found, rivals, DEFAULT, f'The later default ({NAMES[DEFAULT]})')}"
     )
@@ -167,7 +167,7 @@ def _judged(found: dict[str, Record], rivals: list[tuple[float, float]], estimat
     ours = [record.error(estimate, *SHIFTED) for record in found.values()]
     ahead = sum(own < min(theirs) for own, theirs in zip(ours, rivals, strict=True))
     mean = float(np.mean(ours))
-    text = f"{words} has an error of {number(mean)}, smaller than both on {ahead} of {len(found)} pairs"
+    text = f"{words} has an error of {number(mean)}, smaller than both of these on {ahead} of {len(found)} pairs"
     if len(found) < len(PAIRS):
         return f"{text}; only {len(found)} of {len(PAIRS)} pairs have been run, so the criteria are undecided."
     met = mean <= LARGEST and ahead >= LEAST
