@@ -2,7 +2,7 @@
 
 | name | input | description |
 |---|---|---|
-| lenet | images of at least 12x12 | LeNet-5 as in the authors' program: tanh, average pooling, dense layers 120-84-10 |
+| lenet | images of at least 12x12 | LeNet-5 as in the paper authors' code: tanh, average pooling, dense layers 120-84-10 |
 | vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64 and 128 filters), dense layers 128-10 |
 | resnet18 | images of at least 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
 | small-cnn | images of at least 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
@@ -171,7 +171,7 @@ def build(
     kind = NETS[name]
     classes, channels, size = classes or kind.classes, channels or kind.channels, size or kind.size
     if size < kind.smallest:
-        hint = "" if name == "small-cnn" else "; use small-cnn for smaller images"
+        hint = "" if name == "small-cnn" else "; small-cnn accepts images from 4x4"
         raise ValueError(
             f"size: {name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}{hint}"
         )
@@ -194,7 +194,7 @@ def spec_for(name: str, dataset: Any) -> Spec:
 
 
 def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Save the weights of a network, its `spec` and the JSON metadata `about` as a safetensors file."""
+    """Save the weights of a network, its `spec` and the JSON metadata `about` in a safetensors file."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}
@@ -212,7 +212,7 @@ def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]
         raise ValueError(f"{os.fspath(path)}: not a safetensors file, or truncated ({error})") from None
     if header.get("format") != _FORMAT:
         raise ValueError(
-            f"{os.fspath(path)}: expected a network file of format {_FORMAT!r}, got {header.get('format')!r}"
+            f"{os.fspath(path)}: expected a network file of format {_FORMAT!r}, got format {header.get('format')!r}"
         )
     spec = Spec(**json.loads(header["spec"]))
     net = build(spec.name, classes=spec.classes, channels=spec.channels, size=spec.size, seed=0)

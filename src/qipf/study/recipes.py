@@ -9,7 +9,7 @@ from qipf.training.loop import Augment
 
 @dataclass(frozen=True)
 class Recipe:
-    """Arguments of `qipf.training.train`; `learning_rate` is the peak of its one-cycle schedule."""
+    """Arguments of `qipf.training.train`; `learning_rate` is the peak of the one-cycle schedule."""
 
     epochs: int
     batch_size: int

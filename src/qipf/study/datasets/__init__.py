@@ -1,6 +1,6 @@
 """Load datasets by name as tensors.
 
-Inputs are float32, and images have shape `(N, c, h, w)` and values in [0, 1]. Classes are int64, and regression
+Inputs are float32, and images have shape `(N, c, h, w)` and values in [0, 1]. Class labels are int64, and regression
 targets are float32.
 """
 
@@ -32,11 +32,11 @@ def load(
     """Load a dataset.
 
     Args:
-        name: One of `NAMES`; "digits" is bundled with scikit-learn.
+        name: One of `NAMES`; "digits" is bundled with scikit-learn, and "two-moons" and "regression" are generated.
         data: Folder that contains the files, directly or in a subfolder named after the dataset; defaults to the
             environment variable QIPF_DATA. Files may be gzipped.
         download: Download files that are neither in the folder nor in the cache.
-        seed: Random seed of "two-moons" and "regression".
+        seed: Random seed for "two-moons" and "regression".
         progress: Show a progress bar while downloading.
 
     Raises:

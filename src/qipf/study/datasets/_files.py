@@ -1,4 +1,4 @@
-"""Find, download and verify the files of datasets."""
+"""Find, download and verify dataset files."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> d
             contents[file] = _check(_raw(path, FILES[name][file].size), name, file, path)
     missing = [file for file in FILES[name] if file not in contents]
     if missing and not download:
-        looked = f"in {folder} or {folder / name}" if folder else "in the cache, and QIPF_DATA is not set"
+        looked = f"in {folder}, {folder / name} or the cache" if folder else "in the cache, and QIPF_DATA is not set"
         raise FileNotFoundError(
             f"{name}: {', '.join(missing)} not found {looked}; "
-            "pass a folder that contains the files (--data), or allow the download"
+            "set QIPF_DATA to a folder that contains the files, or use download=True in Python"
         )
     if missing:
         contents |= _download(name, missing, progress)
@@ -79,13 +79,13 @@ def _raw(path: Path, size: int) -> bytes:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _capped(file, size, str(path))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: broken or truncated gzip file ({error}); delete it and download it again") from None
+        raise ValueError(f"{path}: broken or truncated gzip file ({error}); download it again") from None
 
 
 def _capped(file: gzip.GzipFile | IO[bytes], size: int, name: str) -> bytes:
     data = file.read(size + 1)
     if len(data) > size:
-        raise ValueError(f"{name}: larger than the {size} bytes expected; delete it and download it again")
+        raise ValueError(f"{name}: larger than the {size} bytes expected; download it again")
     return data
 
 
@@ -97,13 +97,12 @@ def _check(data: bytes, name: str, file: str, path: Path | str) -> bytes:
         for other_file, known in files.items():
             if known.sha256 == digest:
                 raise ValueError(
-                    f"{path}: this is {other_file} of {other}, not {file} of {name}; move it to {other}/{other_file}"
+                    f"{path}: this is {other_file} of {other}, not {file} of {name}; move it to "
+                    f"{other}/{other_file} (add .gz if it is compressed)"
                 )
     if len(data) < FILES[name][file].size:
-        raise ValueError(
-            f"{path}: truncated, {len(data)} of {FILES[name][file].size} bytes; delete it and download it again"
-        )
-    raise ValueError(f"{path}: not the official {file} of {name} (SHA-256 {digest}); delete it and download it again")
+        raise ValueError(f"{path}: truncated, {len(data)} of {FILES[name][file].size} bytes; download it again")
+    raise ValueError(f"{path}: not the official {file} of {name} (SHA-256 {digest}); download it again")
 
 
 def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]:
@@ -126,7 +125,7 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
 
 
 def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
-    """Return the contents of files in an archive without extracting to disk, so that malicious paths do no harm."""
+    """Return the contents of files in an archive. Nothing is extracted to disk, so malicious paths do no harm."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -146,17 +145,18 @@ def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
 @contextmanager
 def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, progress: bool) -> Iterator[Path]:
     """Download `file` from the first address that works, and yield its temporary path in the folder `target`."""
-    temporary = target / f".part-{os.getpid()}-{file}"  # the suffix marks gzipped files
+    temporary = target / f".part-{os.getpid()}-{file}"  # ends in .gz if `file` does; see `_raw`
     problems = []
     try:
         for address in addresses:
             try:
                 _save(f"{address}{file}", temporary, progress)
                 break
-            except OSError as error:  # the base class of all errors of requests
+            except OSError as error:  # requests raises only subclasses of OSError
                 problems.append(f"{address}{file}: {error}")
         else:
-            advice = f"Download {file} yourself to DIR/{name} and pass --data DIR (or set QIPF_DATA)"
+            how = ", extract it in DIR" if file == CIFAR_ARCHIVE else f" to DIR/{name}"
+            advice = f"Download {file} yourself{how} and pass --data DIR (or set QIPF_DATA)"
             raise OSError(f"{name}: the download failed. {advice}. " + "; ".join(problems))
         yield temporary
     finally:

@@ -19,17 +19,17 @@ class Dataset:
     train: Split
     test: Split
     classes: int
-    """Number of classes; 1 for regression."""
+    """Number of classes; for regression, 1 for the built-in dataset and 0 for a file."""
     held_out: Split | None = None
-    """Inputs on which no network was trained; None unless the user's file contains them."""
+    """Data on which no network was trained; None unless the user's file contains such data."""
 
 
 SEEN = ((-1.2, 0.1), (0.7, 1.0))
-"""Intervals from which the training inputs of the regression example are drawn, as in the authors' program."""
+"""Intervals from which the training inputs of the regression example are drawn, as in the paper authors' code."""
 SHARE = 80 / 110
-"""Fraction of the training inputs that the authors' program draws from the first interval."""
+"""Fraction of the training inputs that the authors' code draws from the first interval."""
 TESTED = (-2.5, 2.0)
-"""Test range of the regression example in the authors' program; the paper's text gives [-2, 2.5]."""
+"""Test range of the regression example in the authors' code; the paper's text gives [-2, 2.5]."""
 
 
 def digits() -> Dataset:

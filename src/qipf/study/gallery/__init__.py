@@ -1,4 +1,4 @@
-"""Compute, draw and caption the paper's illustrations.
+"""Compute, draw and caption figures that illustrate the paper.
 
 The module of each figure has a function `plate(...)` that returns a `Plate`.
 """

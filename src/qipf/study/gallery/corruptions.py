@@ -43,7 +43,7 @@ def draw(image: Tensor, palette: Palette) -> Figure:
     upper, lower = parts
     upper.suptitle("shifts of the paper, ten intensities each", fontsize=9)
     _strips(upper, image, [[name] for name in shifts.SHIFTS], palette)
-    lower.suptitle("common corruptions, severities 1 to 5 (* resembles a reference perturbation)", fontsize=9)
+    lower.suptitle("common corruptions, severities 1 to 5 (* = resembles a reference perturbation)", fontsize=9)
     half = -(-len(corruptions.CORRUPTIONS) // 2)
     pairs = zip_longest(corruptions.CORRUPTIONS[:half], corruptions.CORRUPTIONS[half:])
     _strips(lower, image, [[name for name in pair if name] for pair in pairs], palette)
@@ -51,7 +51,7 @@ def draw(image: Tensor, palette: Palette) -> Figure:
 
 
 def _strips(figure: Any, image: Tensor, rows: list[list[str]], palette: Palette) -> None:
-    """Draw one row of images per list of families: the original, then each family at its intensities."""
+    """Draw one row of images per list of shifts: the original, then each shift at its intensities."""
     widths = [1.6, 1.0] + [1.0] * 10 if len(rows[0]) == 1 else [1.6, 1.0] + [1.0] * 5 + [1.6] + [1.0] * 5
     axes = figure.subplots(len(rows), len(widths), width_ratios=widths, squeeze=False)
     for line, families in zip(axes, rows, strict=True):

@@ -99,7 +99,7 @@ class Plate:
     Attributes:
         name: Name of the figure and of its files.
         draw: Function that draws the figure in the colours of a palette.
-        tables: The numbers in the figure, keyed by the suffix of the file name.
+        tables: The numbers in the figure, keyed by the part of the file name that follows `name`.
         caption: Description of the figure in Markdown.
     """
 

@@ -1,8 +1,8 @@
-"""The field, the potential and the modes of a sine wave (Fig. 2 of the paper), exactly and as in the authors' script.
+"""Field, potential and modes of a sine wave (Fig. 2 of the paper), computed exactly and as in the authors' script.
 
 The script (`sine_test.py`) takes 1,000 samples over ten periods and does not standardise them. Unlike the authors' main
-program, it divides sums over the samples by the number of evaluation points (600), divides the Hermite polynomials by
-the factorials of their orders, and takes minima within two standard deviations.
+code, it divides sums over the samples by the number of evaluation points (600), divides the Hermite polynomials by the
+factorials of their orders, and takes minima within two standard deviations of each point.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ORDERS = (2, 4, 6, 8)
 BANDWIDTH = 0.5
 SAMPLES = 1000
 PERIODS = 10
-PLACES = 600  # number of evaluation points of the script, from -3 to 3
+PLACES = 600  # number of the script's evaluation points, which lie between -3 and 3
 HIGHEST = 14  # highest order of the script's polynomials
-RADIUS = 0.2  # radius of the neighbourhood over which the exact modes take minima
+RADIUS = 0.2  # radius of the neighbourhood over which minima are taken in the exact modes
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Sine:
         ipf: Information potential field psi.
         qipf: Undecomposed potential V_0 minus its minimum.
         raw: Raw potentials V_k, one column per order.
-        exact: Modes, one column per order.
-        script: Modes of the authors' script.
+        exact: Exact modes, one column per order.
+        script: Modes of the authors' script, one column per order.
         zeros: Points at which H_k(phi(y)) = 0, for each order.
-        script_zeros: Zeros for the script's field, which is `SAMPLES / PLACES` times as large.
+        script_zeros: The same for the script's field, which is `SAMPLES / PLACES` times as large.
     """
 
     y: np.ndarray
