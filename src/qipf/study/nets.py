@@ -2,7 +2,7 @@
 
 | name | input | description |
 |---|---|---|
-| lenet | images of at least 12x12 | LeNet-5 as in the paper authors' code: tanh, average pooling, dense layers 120-84-10 |
+| lenet | images of at least 12x12 | the paper authors' LeNet-5: tanh, average pooling, dense layers 120-84-10 |
 | vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64 and 128 filters), dense layers 128-10 |
 | resnet18 | images of at least 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
 | small-cnn | images of at least 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
@@ -171,7 +171,7 @@ def build(
     kind = NETS[name]
     classes, channels, size = classes or kind.classes, channels or kind.channels, size or kind.size
     if size < kind.smallest:
-        hint = "" if name == "small-cnn" else "; small-cnn accepts images from 4x4"
+        hint = "" if name == "small-cnn" else "; small-cnn accepts 4x4 and larger"
         raise ValueError(
             f"size: {name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}{hint}"
         )

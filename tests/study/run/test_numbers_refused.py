@@ -37,7 +37,7 @@ HOSTILE = {
     "classes as floats": ({f"y_{part}": lambda y: (y > 0) * 1.0 for part in ("train", "held_out", "test")}, {},
                           "only 0 and 1"),
     "one part of classes": ({"y_train": lambda y: (y > 0) * 1.0}, {}, "table.npz, y_train: expected regression"),
-    "fewer targets": ({"y_test": lambda y: y[:-1]}, {}, "expected the same number of both"),
+    "fewer targets": ({"y_test": lambda y: y[:-1]}, {}, "same number"),
     "more columns in one part": ({"y_train": lambda y: np.stack([y, y], 1)}, {}, "same shapes of inputs and targets"),
     "two targets for one output": (
         {f"y_{part}": lambda y: np.stack([y, y], 1) for part in ("train", "held_out", "test")}, {"shifted": {}},

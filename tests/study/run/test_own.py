@@ -205,7 +205,7 @@ def test_files_of_scores_that_do_not_fit(tmp_path):
 
     says("index,scor\n0,1\n", "unknown key 'scor'; did you mean 'score'")
     says("score\n1\n", "expected a column 'index'")
-    says("index,score\n0,1\n1,2\n", "1 of 3 scores are missing")
+    says("index,score\n0,1\n1,2\n", "expected 3 scores")
     says("index,score\n0,1\n1,2\n3,1\n", "row 2: expected an index from 0 to 2, got 3")
     says("index,score\n0,nan\n", "score.*finite.*row 0")
     says("index,score\n0,word\n", "score.*finite numbers.*word")

@@ -43,7 +43,7 @@ def draw(image: Tensor, palette: Palette) -> Figure:
     upper, lower = parts
     upper.suptitle("shifts of the paper, ten intensities each", fontsize=9)
     _strips(upper, image, [[name] for name in shifts.SHIFTS], palette)
-    lower.suptitle("common corruptions, severities 1 to 5 (* = resembles a reference perturbation)", fontsize=9)
+    lower.suptitle("common corruptions, severities 1 to 5 (* resembles a reference perturbation)", fontsize=9)
     half = -(-len(corruptions.CORRUPTIONS) // 2)
     pairs = zip_longest(corruptions.CORRUPTIONS[:half], corruptions.CORRUPTIONS[half:])
     _strips(lower, image, [[name for name in pair if name] for pair in pairs], palette)

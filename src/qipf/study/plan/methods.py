@@ -31,11 +31,11 @@ WORDS = {"int": "an integer", "str": "a string", "float": "a number", "array": "
 
 
 class PlanError(ValueError):
-    """The plan is invalid; the message names the key."""
+    """The plan is invalid. If a key is invalid, the message names it."""
 
 
 class UnknownPlanError(PlanError):
-    """The plan is neither a shipped plan nor a file."""
+    """There is neither a shipped plan nor a file with the given name."""
 
 
 def decoded(values: Any, kind: Any, where: str = "") -> Any:
@@ -68,14 +68,14 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the most similar known name, or list all known names."""
+    """Suggest the most similar known name or, if none is similar, list all known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
 
 
 def existing(name: str, folder: Path | None, where: str) -> str:
-    """Return the absolute path of a file; raise PlanError if it does not exist."""
+    """Return the absolute path of a file; raise PlanError if the file does not exist."""
     path = ((folder or Path()) / name).resolve()
     if not path.is_file():
         raise PlanError(f"{where}: there is no file {path}")
@@ -83,14 +83,14 @@ def existing(name: str, folder: Path | None, where: str) -> str:
 
 
 ALIASES = {"qipf": "weight-qipf"}
-"""Names of scorers in `qipf.scores`, keyed by their names in plans if these differ."""
+"""Names in `qipf.scores` of the scorers that have a different name in plans, keyed by the name in plans."""
 
 MODEL_FILES = (".pt2", ".h5", ".onnx")
 """Suffixes of files that contain a whole network."""
 ONE_PASS_FILES = (".pt2", ".onnx")
-"""Suffixes of files whose networks cannot be modified, so that multi-pass methods do not support them."""
+"""Suffixes of files whose networks cannot be modified and are therefore not supported by multi-pass methods."""
 TOKEN_SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
-"""Scores available for tokens; they need only a summary of the logits."""
+"""Scorers available for tokens, besides "default"; they need only a summary of the logits."""
 FIT_ON = ("reference", "held-out", "perturbed")
 """Inputs for fitting a scorer: training inputs, held-out inputs, or training inputs with perturbed copies."""
 
@@ -111,7 +111,7 @@ def parameters(kind: str) -> list[str]:
 def check_method(
     kind: str, params: Mapping[str, Any], where: str, model: str | None, pool: int, folder: Path | None
 ) -> dict[str, Any]:
-    """Check the parameters of a method and return them with absolute paths.
+    """Check the parameters of a method and return them with file paths made absolute.
 
     Raises:
         PlanError: A parameter is invalid, or the method does not work with this model.
@@ -221,7 +221,7 @@ def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
     if task == "classes":
         return
     if pair.model is None or not pair.dataset.endswith(".npz"):
-        raise PlanError(f"{where}.predicts: {task!r} requires your own `model`, and an .npz file as `dataset`")
+        raise PlanError(f"{where}.predicts: {task!r} requires your own `model` and an .npz file as `dataset`")
     if pair.out_of_distribution:
         raise PlanError(f"{where}.out_of_distribution: only for predicts = 'classes'; remove it for {task}")
     if task == "numbers" and len(pair.seeds) > 1:
@@ -256,5 +256,5 @@ def _misfit(task: str, name: str, kind: str, params: Mapping[str, Any]) -> str:
         if fit_on == "perturbed":
             return f".fit_on: expected reference or held-out for {task}"
         if kind == "default" and "effort" in params:
-            return f".effort: works only for models with one prediction per input; remove it for {task}"
+            return f".effort: applies only to models with one prediction per input; remove it for {task}"
     return ""

@@ -2,7 +2,7 @@
 
 A plan contains settings, one `[[pairs]]` table for each pair of a dataset and a network, and one `[methods.NAME]` table
 for each method. A pair may override the settings. A method parameter that depends on the network is a table with one
-entry per network::
+entry per network. For example::
 
     name = "mine"
     seeds = [0, 1, 2]
@@ -130,7 +130,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Pair:
-    """A dataset and a network with all settings resolved.
+    """A dataset and a network, with all settings resolved.
 
     Attributes:
         dataset: A name in `DATASETS`, or the path of an .npz file.
@@ -138,11 +138,11 @@ class Pair:
         model: The user's own model (`module:callable`, or a file with a suffix in `MODEL_FILES`), or None.
         weights: A safetensors file for `module:callable`, or None.
         train: Training recipe; empty for the user's own model.
-        seeds: Seeds of the base networks; if there is a pool, indices of its networks.
+        seeds: Seeds of the base networks; if there is a pool, indices of networks in the pool.
         pool: Number of networks in the pool from which base networks and ensemble members are taken; 0 for no pool.
         shifts: Intensities of each shift, keyed by its name.
         severity: Severities of each shift, keyed by its name: 1-based positions of its intensities in the standard grid
-            or, unless the grid contains all of them, in `shifts`.
+            if the grid contains all of them, otherwise in `shifts`.
         test_size: Number of test inputs to evaluate, taken from the start of the test set; 0 for all.
         multi_pass_size: Number of these inputs on which multi-pass methods are evaluated, drawn at random; 0 for all.
         reference_size: Number of training inputs for fitting scorers; 0 for all.
@@ -286,8 +286,8 @@ def _check_together(pairs: list[Pair]) -> None:
         other = named.setdefault(pair.name, pair)
         if other is not pair:
             raise PlanError(
-                f"pairs: {other.dataset} and {pair.dataset} would both appear as {pair.name} in tables; remove one, "
-                "rename its file, or set another `net`"
+                f"pairs: two pairs ({other.dataset} and {pair.dataset}) would both appear as {pair.name} in tables; "
+                "remove one, rename its dataset file, or set another `net`"
             )
     tasks = {pair.predicts: pair for pair in pairs}
     if "numbers" in tasks and len(tasks) > 1:
@@ -322,7 +322,7 @@ def _pair(entry: Any, where: str, common: dict[str, Any], methods: list[Method],
     net, model, weights = _network(table, where, folder)
     seeds = _distinct(table.seeds, f"{where}.seeds")
     if table.pool and max(seeds) >= table.pool:
-        raise PlanError(f"{where}.seeds: expected seeds from 0 to {table.pool - 1} (the pool), got {max(seeds)}")
+        raise PlanError(f"{where}.seeds: expected seeds below {table.pool}, the size of the pool, got {max(seeds)}")
     shifts, severity = _shifts(table.shifts, _distinct(table.severities, f"{where}.severities"), where)
     shifted = {name: _files(name, files, f"{where}.shifted.{name}", folder) for name, files in table.shifted.items()}
     places = {name: tuple(range(1, len(files) + 1)) for name, files in shifted.items()}
@@ -458,5 +458,6 @@ def _for_net(value: Any, net: str, where: str) -> Any:
     if not isinstance(value, dict):
         return value
     if net not in value and "default" not in value:
-        raise PlanError(f"{where}: expected an entry for the network {net!r} or `default`, got {', '.join(value)}")
+        found = ", ".join(value) or "none"
+        raise PlanError(f"{where}: expected an entry for the network {net!r} or `default`, got {found}")
     return value.get(net, value.get("default"))

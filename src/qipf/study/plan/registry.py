@@ -27,7 +27,7 @@ Family = Literal["recommended", "qipf", "confidence", "features", "several passe
 Passes = Literal["one", "many", "file"]
 
 COLOURS = 7
-"""Number of colours in a chart. Methods in slots beyond these reuse the colours with other markers."""
+"""Number of colours in a chart. Methods in later slots reuse the colours with different markers."""
 
 STATISTICS = {
     "score": "",
@@ -144,7 +144,7 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Override titles of methods within the block; `titles` is the entry of this name in environment.json, or None."""
+    """Override titles of methods within the block; `titles` is the entry "titles" of environment.json, or None."""
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
     try:

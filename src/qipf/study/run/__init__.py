@@ -1,1 +1,1 @@
-"""Cells of a study, the store of their results, and the executors that run them."""
+"""Cells (the units of work of a study), the store of their results, and the executors that run the cells."""

@@ -41,13 +41,13 @@ from qipf.tasks.task import Task
 from qipf.training.loop import Split
 
 BATCH_NORM_INPUTS = 10000
-"""Number of training inputs from which SWAG computes batch-norm statistics, for each sample of the weights."""
+"""Maximum number of training inputs from which SWAG computes batch-norm statistics for each sample of the weights."""
 SOME = {True: 500, False: 64}
-"""Number of inputs on which a model is tried; the key is True if the model makes one prediction per input."""
+"""Maximum number of inputs on which a model is tried; the key is True if the model makes one prediction per input."""
 SEEN = 0.5
-"""A model whose error on x_train is less than this fraction of its test error was probably trained on x_train."""
+"""A regression model was probably trained on x_train if its error there is below this fraction of its test error."""
 MOST = 10_000
-"""Maximum number of tokens or pixels to score per set of inputs, drawn at random."""
+"""Maximum number of tokens or pixels per set of inputs; if there are more, a random sample is scored."""
 
 _CACHE: dict[str, OrderedDict[Any, Any]] = {}
 _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
@@ -99,7 +99,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         if known < SEEN * new:
             notes.append(
                 f"the mean absolute error is {known:.3g} on x_train and {new:.3g} on the test data: the model was "
-                "probably trained on x_train, to which scales are fitted; use inputs for x_train that it has not seen"
+                "probably trained on x_train, to which scales are fitted; choose an x_train that the model has not seen"
             )
         return Result({"note": "; ".join(notes)})
     one = data.task.independent
@@ -163,7 +163,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
     settings, note = params["settings"], ""
     if params["kind"] == "default":
         size = params["reference_size"]
-        # for other tasks, use the first inputs, so that all scorers are fitted to the same inputs
+        # except for classification, use the first inputs, so that all scorers are fitted to the same inputs
         split = data.train if data.predicts == "classes" else study_data.first(data.train, size)
         settings = {**settings, "size": size or None} if data.predicts == "classes" else settings
         scorer: Any = default(net, split, task=data.task, device=_run_on(net, device), progress=False, **settings)
@@ -329,7 +329,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
 
 
 def _together(data: StudyData, group: Group) -> list[list[int]]:
-    """Combine intensities of a group into batches of at most 512 MiB, because SWAG draws weights for every batch."""
+    """Combine intensities of a group into batches of at most 512 MiB, because SWAG samples weights for every batch."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     most = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
@@ -365,7 +365,7 @@ def _splits(data: StudyData, group: Group, folder: str | None, device: str) -> A
 def read_rows(
     data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
 ) -> Outputs:
-    """Return the outputs for labelled inputs, or for a random sample of tokens or pixels."""
+    """Return the outputs for labelled inputs; if there are more than `MOST` tokens or pixels, use a random sample."""
     device = _run_on(net, device)
     store = (device or "cpu") if data.task.independent else "cpu"
     read: dict[str, Any] = {"layers": layers, "features": features, "device": device, "store": store}
@@ -394,18 +394,18 @@ SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
 def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Read the scores of one group from a CSV file, keyed by `score/0`, `score/1` and so on.
+    """Read the scores of one group from a CSV file, and return them keyed by `score/0`, `score/1` and so on.
 
     The file has the columns `score` (higher is less certain) and `index` (of the evaluated input). The optional columns
-    `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity` restrict a row to a condition.
-    Conditions without rows are omitted.
+    `dataset`, `net`, `seed`, `shift` ("clean", "held-out", a shift, or "ood:" followed by a dataset) and `severity`
+    restrict a row to certain conditions. Conditions without rows are omitted.
 
     Raises:
         ValueError: The file is invalid, or lacks some scores of a condition.
     """
     file, count = params["file"], len(base["labels"])
     columns = csv_columns(file, Path(file))
-    check_keys(columns, (*SCORE_KEYS, "index", "score"), Path(file).name)
+    check_keys(columns, (*SCORE_KEYS, "index", "score"), f"{Path(file).name}, columns")
     for needed in ("index", "score"):
         if needed not in columns:
             raise ValueError(f"{file}: expected a column {needed!r}, got {', '.join(columns) or 'no columns'}")
@@ -426,7 +426,7 @@ def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> di
         scores[index.astype(int)] = values
         missing = int(np.isnan(scores).sum())
         if 0 < missing < count:
-            raise ValueError(f"{file}: {missing} of {count} scores are missing for {wanted}")
+            raise ValueError(f"{file}: expected {count} scores for {wanted}, got {count - missing}")
         if not missing:
             found[f"score/{i}"] = scores.astype(np.float32)
     return found
@@ -443,7 +443,7 @@ def _numbers(column: np.ndarray, name: str, file: str, rows: Any = slice(None)) 
     return values[rows]
 
 
-# --- time per sample (Table 3) -------------------------------------------------------------------------------------
+# --- time per sample (Table 3 of the paper) -------------------------------------------------------------------------
 
 SAMPLES = {"cpu": 100, "cuda": 2000}
 REPEATS = 5

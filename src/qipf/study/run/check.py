@@ -28,12 +28,12 @@ FEW = 2
 
 
 def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
-    """Check every .npz file of a plan against its model.
+    """Check the .npz files of a plan against the models, and try the shifts of pairs that use such files.
 
     Errors in the model itself are reported later, by the cell that loads it.
 
     Raises:
-        ValueError: A file is invalid or does not fit the model.
+        ValueError: A file is invalid or does not fit the model, or a shift does not support the inputs.
     """
     for pair in plan.pairs:
         if pair.dataset.endswith(".npz") or any(group.files for group in groups(pair)):
@@ -81,7 +81,8 @@ def _check_parts(pair: Pair, data: StudyData) -> None:
     try:
         conformal_rank(len(data.held_out.inputs), pair.coverage)
     except ValueError as error:
-        raise ValueError(f"{pair.name}: {error}; increase calibration_size or the size of x_held_out") from None
+        hint = "increase calibration_size, or add data to x_held_out and y_held_out"
+        raise ValueError(f"{pair.name}: {error}; {hint}") from None
     shapes = {
         name: (tuple(split.inputs.shape[1:]), tuple(split.targets.shape[1:]))
         for name, split in (("the test data", data.test), ("x_train", data.train), ("x_held_out", data.held_out))
@@ -120,7 +121,7 @@ def check_labels(
     bad = ((given != data.task.ignore) & ((given < 0) | (given >= output[2]))).nonzero()
     if len(bad):
         row, position = bad[0].tolist()
-        expected = f"tokens from 0 to {output[2] - 1}, or {data.task.ignore} for ignored positions"
+        expected = f"labels from 0 to {output[2] - 1}, or {data.task.ignore} for ignored positions"
         raise Problem(where, f"{int(given[row, position])} at position {position}", expected=expected, row=row)
     if data.predicts == "tokens":
         try:
@@ -131,7 +132,7 @@ def check_labels(
 
 
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
-    """Raise ValueError if the model cannot read a text with the largest or the smallest token id."""
+    """Raise ValueError if the model cannot read a text that contains the largest or the smallest token id of a file."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
         return
     for row in (int(place) // found.inputs.shape[1] for place in (found.inputs.argmax(), found.inputs.argmin())):
@@ -139,8 +140,9 @@ def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> Non
         error = _failure(net, ids)
         if error is not None:
             raise ValueError(
-                f"{path}: the model cannot read row {row}, whose token ids reach {int(ids.max())}; in the test data, "
-                f"they range from {int(known.min())} to {int(known.max())} ({error})"
+                f"{path}: the model cannot read row {row}, whose token ids range from {int(ids.min())} to "
+                f"{int(ids.max())}; those in the test data range from {int(known.min())} to {int(known.max())} "
+                f"({error})"
             )
 
 

@@ -1,6 +1,6 @@
 """Executors, which run tasks in this process, in local processes, or on the workers of a Dask cluster.
 
-`submit` starts a task and returns a future whose result contains the states of the cells. Finished cells are kept in
+`submit` starts a task and returns a future whose result contains the state of each cell. Finished cells are kept in
 the store, so a worker that dies loses only the cell that it was running.
 """
 
@@ -38,7 +38,7 @@ States = dict[str, str]
 
 
 def open_engine(name: str, *, device: str, workers: int | None = None) -> Executor:
-    """Return an executor by its name in `ENGINES` or the address of a Dask scheduler ("tcp://host:port").
+    """Return an executor for a name in `ENGINES` or for the address of a Dask scheduler ("tcp://host:port").
 
     "auto" selects "local" on the CPU and "serial" on a GPU.
     """
@@ -133,7 +133,7 @@ class Local(Executor):
 
 
 class Cluster(Executor):
-    """An executor that runs tasks on Dask workers, which need the same version of qipf and access to the store.
+    """An executor that runs tasks on Dask workers, which need this version of qipf and access to the store.
 
     `patience` is the number of seconds to wait for the scheduler.
 
@@ -152,7 +152,7 @@ class Cluster(Executor):
             self._client = distributed.Client(address, timeout=patience, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             found = f"no Dask scheduler responds at {address} ({error})"
-            raise Problem("engine", found, hint="start `dask scheduler`") from None
+            raise Problem("engine", found, hint="start one with `dask scheduler`") from None
         try:
             self._client.wait_for_workers(1, timeout=60)
             self._check_code()
@@ -190,7 +190,7 @@ class Cluster(Executor):
         """Wait for a task. If its worker dies, the scheduler moves the task to another worker.
 
         Dask gives up on a task after several of its workers have died, even if another task killed them. Such a task is
-        submitted again; the store records which cells ran when a process died (see `DEATHS`).
+        submitted again; the store records which cells were running when a process died (see `DEATHS`).
         """
         deaths, most = 0, DEATHS * (1 + len(job["cells"]))
         while True:
@@ -213,7 +213,7 @@ class Cluster(Executor):
                     raise error
 
     def _wait(self, woken: threading.Event) -> None:
-        """Wait half a second or until a future finishes; raise RefusedError if the scheduler is lost.
+        """Wait until a future finishes, for at most half a second; raise RefusedError if the scheduler is lost.
 
         The wait has a limit because a future announces only its first completion: if the result is lost with its worker
         and computed again, the second completion goes unnoticed.
@@ -297,7 +297,7 @@ _imported: set[str] = set()
 def _import(name: str) -> None:
     try:
         module = import_module(name)
-    except ImportError:  # an optional package is not installed, so no cell needs it
+    except ImportError:  # an optional package is not installed, so no cell needs this module
         return
     for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
         _import(f"{name}.{found.name}")
@@ -308,7 +308,7 @@ def _modules() -> set[str]:
 
 
 def check_code() -> None:
-    """Raise RefusedError if modules were imported after `code` and the package has changed since."""
+    """Raise RefusedError if modules have been imported since `code` ran and the package has changed in the meantime."""
     if _modules() - _imported and digest_of(PACKAGE) != code():
         raise RefusedError(
             f"the code of qipf was replaced while {place()} ran a cell, whose result is discarded; run the same "
@@ -358,7 +358,7 @@ def run_for(parent: int, job: Job) -> dict[str, str]:
     """Call `run_task`, and end this process when the process `parent` ends."""
     global _watcher
     if _watcher is None:
-        os.environ.pop(SAFE_PATH, None)  # not for processes that a user's model may start
+        os.environ.pop(SAFE_PATH, None)  # processes that a user's model starts must not inherit it
         _watcher = threading.Thread(target=_end_with, args=(parent,), daemon=True)
         _watcher.start()
     return run_task(job)

@@ -31,7 +31,7 @@ class Cell:
     Attributes:
         kind: Folder of the result in the store.
         function: "module:name", called as `function(context, params, parents)`.
-        version: Version of the code; change it whenever the results change.
+        version: Version of the code; change it if the results change.
         params: JSON values; only these and the parents affect the result.
         parents: Cells whose results this cell reads, keyed by role.
         task: Name of a task, whose cells run one after another in one process.
@@ -189,7 +189,7 @@ def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
 
 
 def groups(pair: Pair) -> list[Group]:
-    """Return the groups to evaluate: clean test inputs, every shift, and other datasets."""
+    """Return the groups to evaluate: clean test inputs, every shift, and out-of-distribution datasets."""
     found = [Group("clean", (0.0,), pair.test_size)]
     for name, intensities in pair.shifts.items():
         found.append(Group(name, intensities, pair.test_size, files=pair.shifted.get(name, ())))
@@ -204,7 +204,7 @@ class _PairCells:
 
     def __init__(self, pair: Pair, device: str) -> None:
         self.pair, self.device = pair, device
-        self.digest = lru_cache(maxsize=None)(digest)  # each file is read once per plan
+        self.digest = lru_cache(maxsize=None)(digest)  # each file is read once per pair
         self.data = {
             "dataset": pair.dataset,
             "digest": self.digest(pair.dataset),
@@ -255,7 +255,7 @@ class _PairCells:
                     )
 
     def network(self, seed: int) -> Cell:
-        """Return the cell of the base network with this seed."""
+        """Return the cell of the network with this seed."""
         if seed not in self.networks:
             self.networks[seed] = self._model(self.pair.model) if self.pair.model is not None else self._train(seed)
         return self.networks[seed]
@@ -270,7 +270,7 @@ class _PairCells:
         return self._cell("model", params, self.pair.name)
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """Return the members of an ensemble: the base network, and neighbours in the pool or additional networks."""
+        """Return the members of an ensemble: the base network, and more from the pool or trained for the ensemble."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]

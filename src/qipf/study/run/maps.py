@@ -21,7 +21,7 @@ LONGEST = 128
 
 @dataclass(frozen=True)
 class KeptMaps:
-    """A few images, subsampled if they are large, and their uncertainty maps.
+    """A few images and their uncertainty maps, subsampled if they are large.
 
     Attributes:
         images: (M, c, h, w), as uint8.
@@ -29,7 +29,7 @@ class KeptMaps:
         wrong: True for labelled pixels with a wrong prediction, (M, h, w).
         labelled: True for labelled pixels, (M, h, w).
         rows: Indices of the images in their set, (M,).
-        shares: Fraction of wrong pixels among the labelled pixels before subsampling, (M,).
+        shares: Fraction of wrong pixels among the labelled pixels of each image before subsampling, (M,).
     """
 
     images: np.ndarray

@@ -38,7 +38,7 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
     """Compute every metric at every intensity of a group.
 
     The columns of the rows are described in `qipf.study.run.read.Row`. If multi-pass methods scored only some of the
-    inputs, they are evaluated on these "common" inputs, and single-pass methods on "all" and on the "common" inputs.
+    inputs, they are evaluated on these "common" inputs, and single-pass methods on these and on "all" inputs.
     """
     if "coverage" in params:
         return Result({"columns": list(COLUMNS), "rows": _measure_numbers(context, params, parents)})

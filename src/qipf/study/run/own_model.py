@@ -29,7 +29,7 @@ def file_digest(path: str | Path) -> str:
 
 
 def digest(name: str) -> str:
-    """Return the SHA-256 of a file, or the name of a built-in dataset."""
+    """Return the SHA-256 of a file, or the name itself if it is not a file."""
     path = Path(name)
     return file_digest(path) if path.suffix and path.is_file() else name
 

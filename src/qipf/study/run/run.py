@@ -228,6 +228,7 @@ def run_plan(
         BusyError: Another process is writing to the store.
         StoreError: The store cannot be written to, or contains the results of another plan.
         ValueError: A file does not fit the model or the plan.
+        RefusedError: A worker runs different code, or the cluster is lost.
     """
     find_data(plan, data)
     check_own(plan, data)

@@ -62,7 +62,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class StoreError(OSError):
-    """The store cannot be read or written."""
+    """The store cannot be read or written to."""
 
 
 class DamagedError(StoreError):
@@ -232,7 +232,7 @@ class Store:
         if found != FORMAT:
             raise StoreError(
                 f"{self.path}: expected store format {FORMAT}, got format {found}; use the version of qipf that "
-                "created it, or choose an empty folder"
+                "created the store, or choose an empty folder"
             )
 
     def _format(self) -> Any:

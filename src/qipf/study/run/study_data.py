@@ -33,10 +33,10 @@ UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
 """Labels of ignored positions, keyed by task."""
 FORMS = {
     "classes": ((1,), "iub", "one integer label >= 0 per input"),
-    "tokens": ((2,), "iub", "one token per position (N, T), or -100"),
-    "tags": ((2,), "iub", "one label per token (N, T), or -100"),
-    "pixels": ((3,), "iub", "one class per pixel (N, h, w), or 255 or -100"),
-    "labels": ((2,), "iubf", "labels (N, L) of 0 and 1"),
+    "tokens": ((2,), "iub", "one token id per position (N, T), with -100 for ignored positions"),
+    "tags": ((2,), "iub", "one label per token (N, T), with -100 for ignored tokens"),
+    "pixels": ((3,), "iub", "one class per pixel (N, h, w), with 255 or -100 for ignored pixels"),
+    "labels": ((2,), "iubf", "labels (N, L) with values 0 and 1"),
     "numbers": ((1, 2), "f", "targets (N,) or (N, k) as floating-point numbers"),
 }
 """Allowed numbers of dimensions, allowed dtype kinds and description of the labels, keyed by task."""
@@ -59,7 +59,8 @@ def read_npz(path: Path, predicts: str = "classes") -> Dataset:
     halves = {"x", "y"} <= set(arrays)
     missing = set() if halves else {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
     if missing:
-        raise ValueError(f"{path}: expected x and y, or x_train, y_train, x_test and y_test; {sorted(missing)} missing")
+        absent = ", ".join(sorted(missing))
+        raise ValueError(f"{path}: expected x and y, or x_train, y_train, x_test and y_test; {absent} missing")
     one_of_two = {"x_held_out", "y_held_out"} & set(arrays)
     if len(one_of_two) == 1:
         raise ValueError(f"{path}: expected both x_held_out and y_held_out, got only {one_of_two.pop()}")
@@ -114,8 +115,8 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -
     labels = _labels(arrays[y], predicts, f"{path}, {y}")
     split = Split(_inputs(arrays[x], f"{path}, {x}", ids=predicts in ("tokens", "tags")), labels)
     if len(split.inputs) != len(split.targets):
-        counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
-        raise ValueError(f"{path}: {counts} in {x} and {y}; expected the same number of both")
+        counts = f"{len(split.inputs)} and {len(split.targets)}"
+        raise ValueError(f"{path}: expected the same number of inputs in {x} and labels in {y}, got {counts}")
     return split
 
 
@@ -128,7 +129,7 @@ def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
     if array.dtype.kind != "f" or array.ndim not in (2, 3, 4):
         raise ValueError(
-            f"{place}: expected inputs (N, c, h, w), (N, h, w) or (N, d), floats or uint8, or token ids (N, T); "
+            f"{place}: expected floats or uint8 of shape (N, c, h, w), (N, h, w) or (N, d), or token ids (N, T); "
             f"got {array.dtype} {array.shape}"
         )
     array = array[:, None] if array.ndim == 3 else array
@@ -156,10 +157,10 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
             "or correct these rows"
         )
     if predicts != "classes" and len(labels) and not bool(labelled(labels, predicts).any()):
-        first = " after the first token of each text" if predicts == "tokens" else ""
+        rest = ", not counting the first token of each text" if predicts == "tokens" else ""
         raise ValueError(
-            f"{place}: expected at least one label{first} other than "
-            f"{' and '.join(map(str, UNLABELLED[predicts]))} (ignored), got none in {array.dtype} {array.shape}"
+            f"{place}: expected at least one label other than {' and '.join(map(str, UNLABELLED[predicts]))} (ignored)"
+            f"{rest}, got none in {array.dtype} {array.shape}"
         )
     return labels
 
@@ -224,7 +225,7 @@ def load_data(
 
     Args:
         dataset: A name, or an .npz file.
-        calibration_size: Number of held-out inputs to draw if the file does not contain x_held_out.
+        calibration_size: Number of held-out inputs to draw; unused if the file contains x_held_out.
         folder: Folder with dataset files.
         device: Device of the tensors.
         held_out_of: Part from which held-out inputs are drawn and removed, "train" or "test".
@@ -262,7 +263,7 @@ def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -
 
 
 def held_out_of(pair: Pair) -> str:
-    """Return the part from which held-out inputs are drawn, "test" for the user's own model."""
+    """Return the part from which held-out inputs are drawn: "test" for the user's own model, otherwise "train"."""
     return "train" if pair.model is None else "test"
 
 
@@ -282,7 +283,7 @@ class Group(NamedTuple):
     """Inputs that are evaluated together, such as those of one shift at all its intensities.
 
     Attributes:
-        name: A shift, "clean", "held-out", or "ood:" followed by a dataset.
+        name: A shift, "clean", "held-out", "reference", "perturbed", or "ood:" followed by a dataset.
         size: Number of inputs, taken from the start of the set; 0 for all.
         subset: Number of these inputs that `common_rows` draws; 0 for all.
         digest: SHA-256 of the .npz file of an "ood:" dataset.
@@ -326,7 +327,7 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
 
 
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
-    """Return the inputs in a user's shifted file; its labels must be the same as at all other severities."""
+    """Return the inputs in a user's shifted file; its labels must be the same as in the first file of the group."""
     first_file, here = (
         _shifted(group.files[place], group.digests[place] if group.digests else "", data.predicts)
         for place in (0, index)

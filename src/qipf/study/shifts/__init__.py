@@ -38,7 +38,7 @@ def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
 
     Raises:
         TypeError: The shift does not support the type of the inputs.
-        ValueError: The name or the intensity is invalid, or images are not within [0, 1].
+        ValueError: The name, the intensity or the shape is invalid, or images are not within [0, 1].
     """
     if name not in FAMILIES:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(FAMILIES)}")

@@ -10,23 +10,23 @@
 | snow | brightens and adds bright streaks | 20 to 45% of a pale copy | 5 to 20% |
 | spatter | adds splashes of mud | 3, 14, 24, 50, 57% covered | 4, 6, 9, 16, 30% |
 | jpeg | compresses as JPEG | quality 25, 18, 15, 10, 7 | 80, 65, 58, 50, 40 |
-| saturation | gamma for grey, saturation for colour | power 0.7, 0.5, 0.35, 0.25, 0.15 | times 0.3, 0.1, 1.5, 2, 2.5 |
+| saturation | gamma for grey, saturation for colour | power 0.7, 0.5, 0.35, 0.25, 0.15 | factor 0.3, 0.1, 1.5, 2, 2.5 |
 | stripes | inverts a stripe on the left and on the right | 5, 10, 15, 20, 25% of the width each | the same |
 | scale | shrinks towards the centre and fills with black | to 90, 80, 70, 60, 50% | the same |
-| gaussian-noise | adds normal noise | deviation 0.08, 0.12, 0.18, 0.26, 0.38 | 0.04 to 0.1 |
-| speckle-noise | adds noise in proportion to brightness | deviation 0.15, 0.2, 0.35, 0.45, 0.6 | 0.06 to 0.2 |
+| gaussian-noise | adds normal noise | standard deviation 0.08, 0.12, 0.18, 0.26, 0.38 | 0.04 to 0.1 |
+| speckle-noise | adds noise proportional to brightness | standard deviation 0.15, 0.2, 0.35, 0.45, 0.6 | 0.06 to 0.2 |
 | defocus-blur | spreads pixels over a disc | radius 3, 4, 6, 8, 10 pixels | 0.3, 0.4, 0.5, 1, 1.5 |
 | contrast | reduces contrast | by 60, 70, 80, 90, 95% | 25, 50, 60, 70, 85% |
 | pixelate | reduces resolution | by 40, 50, 60, 70, 75% | 5, 10, 15, 25, 35% |
 
-The last five resemble reference perturbations (`qipf.tasks.perturbations`), with which scores may have been fitted.
+The last five resemble reference perturbations (`qipf.tasks.perturbations`), with which scorers may have been fitted.
 `RESEMBLES` lists these corruptions, and their results are reported separately. Images with three channels are treated
 as colour images. Most values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C,
-2019). The following values are our own: gamma, stripes below severity 5 and, for colour images, all stripes, scale, and
-spatter below severity 4. Lengths in pixels refer to images with sides of 28 pixels (grey) or 32 pixels (colour) and are
-scaled to the shorter side.
+2019). The following values are our own: gamma; stripes below severity 5; and, for colour images, all values of stripes
+and scale, and spatter below severity 4. Lengths in pixels refer to images with sides of 28 pixels (grey) or 32 pixels
+(colour) and are scaled in proportion to the shorter side.
 
-There are four differences from the published programs: random numbers depend only on the seed, the corruption and the
+There are four differences from the published code: random numbers depend only on the seed, the corruption and the
 index of the image; glass blur moves all pixels at once; spatter is always mud; and edge pixels are repeated beyond the
 border.
 """
@@ -76,7 +76,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
     """Apply one of `CORRUPTIONS` to images (see `qipf.study.shifts.apply`).
 
     The result for an image depends on its index but not on the device. For a batch of a larger set, `first` is the
-    index of the first image.
+    index of the first image within the set.
     """
     check_severity(name, CORRUPTIONS, severity)
     check_images(images)
@@ -101,7 +101,7 @@ def _corrupted(images: Tensor, name: str, severity: int, seed: int, first: int) 
     channels, side = images.shape[1], min(images.shape[-2:])
     values = parameters(name, severity, channels, side)
     if name in _RANDOM:
-        # different corruptions use independent random numbers, and the severities of a corruption share them
+        # different corruptions use independent random numbers; all severities of a corruption use the same ones
         stream = seed * len(CORRUPTIONS) + CORRUPTIONS.index(name)
         return _RANDOM[name](images, Counter(stream, len(images), first, images.device), *values)
     if name == "defocus-blur":

@@ -31,7 +31,7 @@ _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Counter:
-    """A counter-based random number generator with one stream per image, for `count` images from index `first`."""
+    """A counter-based random number generator with one stream per image, for `count` images from index `first` on."""
 
     def __init__(self, seed: int, count: int, first: int = 0, device: torch.device | str = "cpu") -> None:
         self._count = count
@@ -96,7 +96,7 @@ def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Ten
 
 
 def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, rounds: float) -> Tensor:
-    """Blur, replace every pixel by a random neighbour in each of several rounds, and blur again."""
+    """Blur, replace every pixel with a random neighbour in each of several rounds, and blur again."""
     count, channels, height, width = images.shape
     reach = max(1, round(distance))
     blur = torch.full((1,), sigma, dtype=torch.float64, device=images.device)

@@ -1,13 +1,13 @@
-"""Shift tables, as rows (N, d) of floating-point numbers, at five severities.
+"""Shift the rows (N, d) of a table of floating-point numbers, at five severities.
 
 | shift | effect | severities 1 to 5 |
 |---|---|---|
-| missing-values | replaces values by the mean of their column | 5, 10, 20, 30, 40% of the values |
-| swapped-values | replaces values by those of other rows in the same column | 5, 10, 20, 30, 40% of the values |
+| missing-values | replaces values with the mean of their column | 5, 10, 20, 30, 40% of the values |
+| swapped-values | replaces values with those of random rows in the same column | 5, 10, 20, 30, 40% of the values |
 | column-drift | moves a third of the columns (at least one) up or down | 0.25, 0.5, 1, 1.5, 2 standard deviations |
 
 The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, standard
-deviations and replacement values come from the set of rows that is shifted.
+deviations and replacement values come from the rows passed to `apply`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Shift text, as strings or token ids (N, T), at five severities.
+"""Shift text, given as strings or token ids (N, T), at five severities.
 
-| shift | effect on strings | effect on token ids | severities 1 to 5 |
+| shift | effect on strings | effect on token ids | fraction at severities 1 to 5 |
 |---|---|---|---|
-| typos | omits, doubles, swaps or replaces letters | replaces tokens by other tokens | 2, 5, 10, 20, 30% |
+| typos | omits, doubles, swaps or replaces letters | replaces tokens with other tokens | 2, 5, 10, 20, 30% |
 | word-drops | omits words | omits tokens, moves the rest to the front and adds padding | 5, 10, 20, 30, 40% |
 
 If possible, shift strings (`shift_texts`) before tokenisation. If the texts are already tokenised, shift token ids
@@ -25,7 +25,7 @@ SHARES: dict[str, tuple[float, ...]] = {
     "typos": (0.02, 0.05, 0.1, 0.2, 0.3),
     "word-drops": (0.05, 0.1, 0.2, 0.3, 0.4),
 }
-"""Fraction of letters, words or tokens that are changed at each severity."""
+"""Fraction of the letters, words or tokens changed at each severity."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
