@@ -187,7 +187,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     ),
     "tokens, labels of a tagger": ("tokens", lambda a: {**a, "y": a["y"] % 2}, 'set predicts = "tags"'),
     "labels, fewer": ("labels", lambda a: {**a, "y": a["y"][:, :3]}, r"labels of shape \(N, 4\).*got \(30, 3\)"),
-    "labels, classes": ("labels", lambda a: {**a, "y": a["y"].argmax(1)}, r"labels \(N, L\) of 0 and 1.*got int64"),
+    "labels, classes": ("labels", lambda a: {**a, "y": a["y"].argmax(1)}, r"labels \(N, L\).*0 and 1.*got int64"),
     "labels, other inputs": ("labels", lambda a: {**a, "x": a["x"][:, :7]}, r"shape \(N, 8\)"),
 }  # fmt: skip
 

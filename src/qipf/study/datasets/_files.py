@@ -50,7 +50,7 @@ def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> d
         looked = f"in {folder}, {folder / name} or the cache" if folder else "in the cache, and QIPF_DATA is not set"
         raise FileNotFoundError(
             f"{name}: {', '.join(missing)} not found {looked}; "
-            "set QIPF_DATA to a folder that contains the files, or use download=True in Python"
+            "set `data` or QIPF_DATA to a folder that contains the files, or set download=True"
         )
     if missing:
         contents |= _download(name, missing, progress)

@@ -270,7 +270,7 @@ class _PairCells:
         return self._cell("model", params, self.pair.name)
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """Return the members of an ensemble: the base network, and more from the pool or trained for the ensemble."""
+        """Return the members of an ensemble: the base network, and others from the pool or trained for the ensemble."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]
