@@ -52,7 +52,7 @@ def test_digits_are_not_mirrored() -> None:
     net = train(nets.build("small-cnn", seed=0), digits.train, epochs=8, progress=False)
     uq = qipf.default(net, digits.train, effort="quick", progress=False)
     assert "mirror" not in uq.fitted.facts.get("views", ())
-    with pytest.raises(Problem, match=r"views: expected at most .*less accurate on .*mirrored or shifted images"):
+    with pytest.raises(Problem, match=r"views: expected at most .*accurate"):
         uq.score(net, digits.test.inputs, views=2, progress=False)
 
 

@@ -156,7 +156,7 @@ def test_bad_fits_are_refused(rng) -> None:
         WeightQIPF().fit(weights())
     with pytest.raises(ValueError, match="same"):
         WeightQIPF().fit(weights(), Outputs(logits=np.ones((5, 2))))
-    with pytest.raises(ValueError, match="standardised"):
+    with pytest.raises(ValueError, match="standard deviation"):
         WeightQIPF().fit([np.ones((4, 4))], UNITS)
     with pytest.raises(ValueError, match="number"):
         WeightQIPF(coordinate=lambda z: z).fit(weights(), Outputs(logits=rng.standard_normal((5, 2))))

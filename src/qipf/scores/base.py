@@ -1,4 +1,4 @@
-"""Base class of single-pass scorers: settings, a few fitted arrays, and a pure function of the model's outputs."""
+"""Base class of single-pass scorers, which consist of settings, fitted arrays and a function of the model's outputs."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class Attachment(ABC):
         """Return the scorer; raise RuntimeError if this object was fitted to bare arrays."""
         if self.scorer is None:
             raise RuntimeError(
-                f"{type(self).__name__} was fitted to arrays, without a scorer: pass arrays, or fit it with "
-                ".fit_scorer(scorer, held_out)"
+                f"{type(self).__name__} was fitted to arrays, so it has no scorer to compute scores; fit it with "
+                ".fit_scorer(scorer, held_out) instead"
             )
         return self.scorer
 
@@ -157,7 +157,9 @@ class Scorer(ABC):
         if data is None or isinstance(data, Outputs) or model is None:
             for name, value in {"task": task, "features": features, "device": device, "batch_size": batch_size}.items():
                 if value is not None:
-                    raise Problem(name, "has no effect, because no model is run", hint="omit it, or pass inputs")
+                    raise Problem(
+                        name, "has no effect, because no model is run", hint="omit it, or pass a model and inputs"
+                    )
             outputs, noted = data, model_facts(model)
             if isinstance(outputs, Outputs) and outputs.task:
                 noted["task"] = {"name": outputs.task}
@@ -178,7 +180,7 @@ class Scorer(ABC):
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """Return the uncertainty of every prediction, (M,), in the array library, dtype and device of the logits.
+        """Return the uncertainty of every prediction, (M,), with the array library, dtype and device of the logits.
 
         Args:
             outputs: `Outputs`, or bare logits (M, C) if the method reads nothing else.
@@ -238,7 +240,9 @@ class Scorer(ABC):
     def with_views(self, views: int) -> Self:
         """Return a scorer that averages over `views` views per image; raise Problem if this is not supported."""
         if views != 1:
-            raise Problem("views", f"{views!r}", expected=f"1, because {self.name} does not support views")
+            raise Problem(
+                "views", f"{views!r} is not supported by {self.name}", hint="omit it, or use a probe or a twin"
+            )
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -325,7 +329,7 @@ class Scorer(ABC):
             self._attachments = {name: part for name, part in self._attachments.items() if name != kind}
             return
         if getattr(value, "kind", None) != kind:
-            expected = {"probability": "ErrorProbability", "decision": "Decision"}.get(kind, "PredictionSets")
+            expected = {"probability": "an ErrorProbability", "decision": "a Decision"}.get(kind, "PredictionSets")
             raise TypeError(f"{kind}: expected {expected} or None, got {type(value).__name__}")
         self.attach(value)
 
@@ -375,7 +379,7 @@ class Scorer(ABC):
         return self.fitted
 
     def _start(self, model: Any, data: Any, task: Any, device: Any, batch_size: int | None) -> Start:
-        """Open the model, compare it with the model used when fitting, and infer the task."""
+        """Open the model, compare it with the model that the scorer was fitted to, and infer the task."""
         facts = self._require_fitted().facts
         if task is not None and self.task_name and make_task(task).name != self.task_name:
             raise Problem(
@@ -437,7 +441,7 @@ class Scorer(ABC):
                 uncertainty[index] = _moved(scores, uncertainty).reshape(uncertainty[index].shape)
                 predicted[index] = _moved(found, predicted).reshape(predicted[index].shape)
                 del rows
-            del part  # otherwise the logits of two passes would be in memory
+            del part  # otherwise the logits of two passes would be in memory at once
         if counted is None or uncertainty is None:
             raise Problem("data", "none", expected="at least one prediction that is not masked")
         labels = None if labels is None else _moved(labels, uncertainty)
@@ -467,7 +471,7 @@ class Scorer(ABC):
         self._use(Fitted(fitted.tensors, {**fitted.facts, **facts}))
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
-        """Return the fitted tensors in the library and on the device of `reference`, cached per device."""
+        """Return the fitted tensors in the library and on the device of `reference`, cached per library and device."""
         if compat.is_numpy_array(reference) or not fitted.tensors:
             return fitted.tensors
         xp, device = namespace(reference), compat.device(reference)
@@ -483,7 +487,7 @@ class Scorer(ABC):
         return moved[key]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
-        """Return `Outputs` after checking the arrays that this scorer reads, and their widths against the fit."""
+        """Check the arrays that this scorer reads, including their widths if `fitted` is given; return `Outputs`."""
         if not isinstance(outputs, Outputs):
             logits = as_array(outputs, "logits")
             check_matrix(logits, "logits")
@@ -500,7 +504,9 @@ class Scorer(ABC):
         width = None if fitted is None else self._width(fitted)
         for name, values in rows.items():
             if values is None and name == "features":
-                hint = "pass features='module name', or use a scorer that reads only the logits, such as entropy"
+                hint = (
+                    "run the model with features='module name', or use a scorer that reads logits only, such as entropy"
+                )
                 raise Problem(name, f"{self.name} reads features, but there are none", hint=hint)
             if values is None:
                 given = ", ".join(map(repr, outputs.layers)) or "no layers"
@@ -518,12 +524,12 @@ class Scorer(ABC):
         return self.layers
 
     def _width(self, fitted: Fitted) -> int | None:
-        """Return the number of columns of the features, or of the first layer, in the fit."""
+        """Return the number of columns that the features, or the first layer, had in the fit; None if unknown."""
         return fitted.facts.get("width")
 
 
 def _same(one: Scorer, other: Scorer) -> bool:
-    """Return True if two scorers are of the same kind and have the same settings and fit."""
+    """Return True if two scorers are of the same kind and have the same fit and settings (`progress` is ignored)."""
     if one.name != other.name or not one._require_fitted().equals(other._require_fitted()):
         return False
     mine, others = (plain(scorer.settings()) for scorer in (one, other))

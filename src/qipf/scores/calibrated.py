@@ -60,8 +60,8 @@ class MaxLogitPNorm(Scorer):
 
     .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
 
-    By default, p is the integer from 1 to 10 with the smallest AURC on the held-out outputs. If no p has a smaller AURC
-    than `Contrast`, the score falls back to `Contrast`, and `fitted.facts["p"]` is 0.
+    By default, p is the integer from 1 to 10 that gives the smallest AURC on the held-out outputs. If no p gives a
+    smaller AURC than `Contrast`, the score falls back to `Contrast`, and `fitted.facts["p"]` is 0.
 
     Args:
         p: The order of the norm, or 0 for `Contrast`; by default, it is chosen as described above.
@@ -92,7 +92,7 @@ def _score_of(logits: Array, p: int, temperature: float) -> Array:
     if p == 0:
         return -log_odds(logits / temperature)
     xp = namespace(logits)
-    logits = logits / 4 - xp.mean(logits / 4, axis=1, keepdims=True)  # the scale cancels out, and sums stay finite
+    logits = logits / 4 - xp.mean(logits / 4, axis=1, keepdims=True)  # the 1/4 cancels out, but keeps sums finite
     largest = xp.max(xp.abs(logits), axis=1)
     largest = xp.where(largest > 0, largest, xp.ones_like(largest))
     powers = xp.abs(logits / largest[:, None]) ** p  # relative to the largest, so that no power overflows
@@ -109,8 +109,8 @@ class RelU(Scorer):
                - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
 
     where :math:`p = \mathrm{softmax}(z / T)` and D has unit Frobenius norm. Fit the scorer to labelled held-out
-    outputs. If these contain no errors, or if D has no positive entry, all pairs of different classes get the same
-    weight.
+    outputs. If they contain no wrong predictions, or if no entry of D would be positive, all off-diagonal entries of D
+    are equal.
 
     Args:
         weight: :math:`\lambda`, the weight of wrong predictions in D, from 0 to 1.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Confidence(Scorer):
     """Base class of scores that depend only on the logits of a prediction; `fit` is optional.
 
-    Logits of shape (N, 1) are those of a binary classifier. Regression is not supported.
+    Logits of shape (N, 1) are taken to be those of a binary classifier. Regression is not supported.
     """
 
     reads_summary: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class Confidence(Scorer):
         if numbers or (checked.labels is not None and checked.regression):
             argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
-                argument, f"{self.name} scores classes, but these are the outputs of a regression model",
+                argument, f"{self.name} scores classes, but the outputs are those of a regression model",
                 hint="use residual-scale; for a binary classifier, pass labels of 0 and 1 or task='classes'",
             )  # fmt: skip
         return checked
@@ -174,7 +174,7 @@ class Doctor(Confidence):
         xp = namespace(logits)
         _, rest = others(logits / self.temperature)
         total = xp.sum(rest, axis=1)
-        # numerator and denominator times (1 + s)^2, without cancellation
+        # 1 - g and g, each multiplied by (1 + total)^2 to avoid cancellation
         doubt = total + xp.sum(rest * (1 + total[:, None] - rest), axis=1)
         return doubt / (1 + xp.sum(rest * rest, axis=1))
 
@@ -204,7 +204,7 @@ class GEN(Confidence):
         logits = logits - xp.max(logits, axis=1, keepdims=True)  # so that a common offset does not reduce precision
         top = xp.sort(logits, axis=1, descending=True)[:, : min(self.largest, logits.shape[1])]
         log_p = top - log_sum_exp(logits)[:, None]
-        odds = log_odds(logits)  # of the largest probability p, because computing 1 - p would lose precision
-        log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # no other class has more than 1/2
+        odds = log_odds(logits)  # of the most probable class, for which computing 1 - p would lose precision
+        log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # all other p are at most 1/2
         first = xp.exp(-self.gamma * (softplus(odds) + softplus(-odds)))
         return first + xp.sum(xp.exp(xp.clip(self.gamma * (log_p[:, 1:] + log_rest), FLOOR, None)), axis=1)

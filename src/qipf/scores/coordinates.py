@@ -55,7 +55,7 @@ def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -
     where = f"in {_shown(bad, numbers)}"
     if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
         hint = "clip the logits first, for example with numpy.clip(logits, -20, None)"
-        raise Problem(name, f"minus infinity {where}, like the logarithm of a zero probability", hint=hint)
+        raise Problem(name, f"minus infinity {where}, possibly from taking the logarithm of zero", hint=hint)
     raise Problem(name, f"NaN or infinite values {where}", hint="remove or replace these values first")
 
 
@@ -96,7 +96,7 @@ def without_autocast(values: Array) -> AbstractContextManager[Any]:
     import torch
 
     kind = values.device.type
-    if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(kind):  # faster; the test cannot be traced
+    if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(kind):  # faster, but cannot be traced
         return _NOTHING
     return torch.autocast(kind, enabled=False)
 
@@ -143,7 +143,7 @@ def others(logits: Array) -> tuple[Array, Array]:
     r"""Return the differences from the largest logit, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
 
     :math:`e_j` is set to 0 for the class with the largest logit. With :math:`s = \sum_j e_j`, the probability
-    :math:`1 - \max_j p_j = s / (1 + s)` is then computed without cancellation.
+    :math:`1 - \max_j p_j = s / (1 + s)` can then be computed without cancellation.
     """
     xp = namespace(logits)
     # Exponentials that underflow carry no information and are much slower to compute on a CPU.
@@ -178,7 +178,7 @@ def contrast(chances: Array, classes: Array) -> Array:
         chances: The probabilities, (N, C).
         classes: The class of each row, (N,).
     """
-    # 1 - p is the sum of the other probabilities, so that confident predictions do not tie
+    # 1 - p is computed as the sum of the other probabilities, so that confident predictions do not tie
     xp = namespace(chances)
     chances = at_least(chances, float(xp.finfo(chances.dtype).smallest_normal))
     if compat.is_torch_array(chances):  # the same result with half the number of operations

@@ -1,4 +1,4 @@
-"""Fit the recommended scorer for any task, usually a probe trained on clean and perturbed inputs."""
+"""Fit the recommended scorer: for most tasks, a probe trained on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -66,14 +66,16 @@ def default(
     """Fit and return the recommended scorer for a trained model, for example `uq = qipf.default(model, train)`.
 
     The scorer depends on the task. For classes, labels, tokens and pixels, it is a `Probe`, a small head trained on
-    features of clean and perturbed inputs. For numbers (regression), it is a `ResidualScale`. For classes, pass the
-    inputs that the model was trained on; for other tasks, pass inputs that it was not trained on.
+    features of clean and perturbed inputs, or, for classes with `effort="thorough"`, a `Twin`. For numbers
+    (regression), it is a `ResidualScale`. For classes, pass the inputs that the model was trained on; for other tasks,
+    pass inputs that it was not trained on.
 
     To score inputs, call `uq.score(model, inputs)`, or collect the outputs first:
     `uq(qipf.collect(model, inputs, layers=uq.layers))`.
 
     Args:
-        model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Training a head requires torch.
+        model: A trained model as for `qipf.collect`; it may be None if `data` is `Outputs`. Training a head requires
+            torch.
         data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features.
         task: The task, as for `qipf.collect`; by default, it is inferred.
         effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`;
@@ -87,7 +89,8 @@ def default(
         split: The module after which a twin copies the network; by default, it is chosen according to `depth`.
         depth: The approximate fraction of the network's multiplications that a twin repeats.
         checkpoint: A file from which an interrupted fit of a twin resumes.
-        size: The maximum number of inputs: a random sample of arrays or a dataset, or the first inputs of a loader.
+        size: The maximum number of inputs to use: a random sample from arrays or a dataset, or the first inputs from a
+            loader.
         memory: The maximum size of the stored features in bytes; further inputs are omitted.
         seed: The random seed.
         device: The device of the inputs; by default, the model's device.
@@ -122,13 +125,13 @@ def default(
     if isinstance(data, Outputs):
         refuse(
             (*COPIES, *TWIN, "task", "size", "device", "batch_size"),
-            "can be used only with inputs, but data is an Outputs object",
+            "used only with inputs, but data is an Outputs object",
         )
         kind = make_task(data.task or "classes")
         if kind.name != "classes" or effort == "thorough":
-            refuse(("effort",), f"{effort!r} is not available for outputs of {kind.name}")
+            refuse(("effort",), f"{effort!r} is not available for Outputs with the task {kind.name!r}")
         if kind.probe is None:
-            refuse(("features",), "has no effect on Outputs, which already contain features")
+            refuse(("features",), "not used with Outputs, which already contain features")
             return ResidualScale(seed=seed).fit(model, data)
         return _of_outputs(kind, model, data, effort, features, seed, progress)
     if model is None:
@@ -137,11 +140,11 @@ def default(
         )
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
     if effort != "thorough":
-        refuse(TWIN, 'has an effect only with effort="thorough", which fits a twin')
+        refuse(TWIN, 'used only with effort="thorough", which fits a twin')
     if start.task.name != "classes":
-        refuse(("effort",), f"has no effect on {start.task.name}")
+        refuse(("effort",), f"not used for the task {start.task.name!r}")
     if start.task.probe is None:
-        refuse(COPIES, f"has no effect on {start.task.name}, because inputs are not perturbed for this task")
+        refuse(COPIES, f"not used for the task {start.task.name!r}, for which inputs are not perturbed")
         start = start if size is None else start._replace(source=start.source.sample(size, seed))
         scale = ResidualScale(seed=seed).fit(model, collect_from(start, features, progress=progress))
         scale._note({**start.facts, **({} if features is None else {"features": features})})
@@ -152,7 +155,7 @@ def default(
         return fit.probe()
     twin = Twin(split=split, depth=depth, seed=seed)
     if why := fit.twin(twin, checkpoint):
-        warnings.warn(f"no twin was fitted: {why}; a probe is fitted instead", stacklevel=2)
+        warnings.warn(f"a probe is fitted instead of a twin: {why}", stacklevel=2)
         return fit.probe()
     return twin
 
@@ -186,7 +189,7 @@ class _Fit:
         try:
             with torch.inference_mode(False):  # inference tensors cannot be trained
                 twin.prepared(self.start, self.read["own"], self.read["perturb"])
-                if not self.start.source.indexed:  # it may be readable only once
+                if not self.start.source.indexed:  # the data may be readable only once
                     size, memory = self.read["size"], self.read["memory"]
                     data, _ = gathered_inputs(self.start, size, memory, self.seed, self.progress)
                     self.start = begin(self.start.runner, (data.inputs, data.labels), task=self.start.task)
@@ -212,12 +215,12 @@ class _Fit:
             if found := ", ".join(name for name, value in of_head.items() if value is not None):
                 raise Problem(
                     found,
-                    "a head needs inputs that can be perturbed",
-                    hint="pass a function as perturb=, or perturb=False",
+                    "used only to train a head, but there is no built-in perturbation for these inputs",
+                    hint="pass a function as perturb=, or pass perturb=False to train on clean inputs only",
                 )
             warnings.warn(
-                "data: there is no built-in perturbation for these inputs, so the score uses only the softmax; pass a "
-                "function as perturb=",
+                "data: there is no built-in perturbation for these inputs, so the score uses only the softmax; to "
+                "train a head, pass a function as perturb=",
                 stacklevel=3,
             )
             probe = Probe(share=1.0, seed=self.seed).fit(self.model, collect_from(start, False, progress=self.progress))
@@ -263,7 +266,7 @@ def _of_outputs(
     """Fit a probe to outputs, and return it."""
     if features is not None and features not in data.layers:
         found = ", ".join(map(repr, data.layers)) or "none"
-        raise Problem("features", f"{features!r}", expected=f"one of the layers of these outputs ({found})")
+        raise Problem("features", f"{features!r}", expected=f"the name of a layer in the outputs (available: {found})")
     if features is None and data.features is None and len(data.layers) == 1:
         (features,) = data.layers
     settings: dict[str, Any] = {**task.probe.settings, "space": features, "seed": seed} if task.probe else {}

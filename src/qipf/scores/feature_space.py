@@ -1,4 +1,4 @@
-"""Scores based on the position of features relative to decision boundaries or to a principal subspace."""
+"""Scores that combine logits and features: a geometric margin, ViM and SIRC."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class GeometricMargin(Scorer):
         # one row at a time: the differences between all pairs of 1,000 classes would need gigabytes
         distances = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
         if not distances.max() > 0:
-            raise ValueError("geometric-margin: the logits do not depend on the features; use the input of the head")
+            raise ValueError(
+                "geometric-margin: the logits do not depend on the features; use the input of the last layer"
+            )
         distances = np.maximum(distances, 1e-12 * distances.max())  # classes may have the same weights
         return Fitted(stored({"distances": distances}, outputs), {**facts, "head_error": head.error})
 
@@ -56,8 +58,8 @@ class GeometricMargin(Scorer):
 class ViM(Scorer):
     r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
 
-    Let f be the features, o the minimum-norm feature vector with zero logits, and R an orthonormal basis of the space
-    orthogonal to the first D principal directions of f - o over the reference inputs. Then
+    Let f be the features, o the minimum-norm feature vector for which the logits are zero, and R an orthonormal basis
+    of the space orthogonal to the first D principal directions of f - o over the reference inputs. Then
 
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
@@ -116,8 +118,8 @@ class SIRC(Scorer):
     of Xia and Bouganis is the exponential of u.
 
     Args:
-        secondary: S: "residual" for the negated length of the component of the features outside the principal space, as
-            in `ViM`, or "norm" for the L1 norm of the features.
+        secondary: The choice of S: "residual" for the negated length of the component of the features outside the
+            principal space, as in `ViM`; "norm" for the L1 norm of the features.
     """
 
     name: ClassVar[str] = "sirc"
@@ -162,7 +164,7 @@ def paper_dimension(width: int) -> int:
 
 
 def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the origin (d,) and a basis (d, d - D) orthogonal to the first `dimension` principal directions."""
+    """Return the origin (d,) and a basis (d, d - `dimension`) of the space orthogonal to the principal directions."""
     about = features - origin
     _, vectors = np.linalg.eigh(about.T @ about)
     return {"origin": origin, "residual": np.ascontiguousarray(vectors[:, : features.shape[1] - dimension])}

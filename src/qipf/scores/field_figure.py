@@ -52,7 +52,7 @@ class FieldView:
 
 
 def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, reach: float = REACH) -> FieldView:
-    """Evaluate the field of a fitted scorer on a range that covers `reach` standard deviations and most `outputs`."""
+    """Evaluate the field of a fitted scorer up to `reach` standard deviations, or further to cover most `outputs`."""
     field, fitted = scorer.field, scorer._require_fitted()
     facts = dict(fitted.facts)
     predictions = correct = None

@@ -43,8 +43,8 @@ class LastLayerLaplace(Scorer):
 
     Args:
         structure: "kronecker" for the form above; "full" for the exact
-            :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, which supports at
-            most 4,096 parameters.
+            :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes \phi_i \phi_i^T + \delta I`, only for heads
+            with at most 4,096 parameters.
         prior_precision: :math:`\delta`; by default, the value that maximises the marginal likelihood.
         train_size: n, if the outputs cover only a sample of the training data; by default, the number of outputs.
     """
@@ -78,7 +78,7 @@ class LastLayerLaplace(Scorer):
         b, classes = np.linalg.eigh(np.diag(p.mean(axis=0)) - p.T @ p / len(p))
         curvature = size * np.outer(np.maximum(a, 0), np.maximum(b, 0))  # (d + 1, C)
         precision = self._precision(curvature, squared_head)
-        classes = classes - classes.mean(axis=0)  # removes the common shift, the eigenvector (1, ..., 1)
+        classes = classes - classes.mean(axis=0)  # applies M, which centres the logits
         return {"inputs": inputs, "classes": classes**2, "variances": 1 / (curvature + precision)}, precision
 
     def _fit_full(
@@ -105,7 +105,7 @@ class LastLayerLaplace(Scorer):
         return {"roots": vectors * np.sqrt(np.maximum(variances, 0))[:, None, :]}, precision
 
     def _precision(self, curvature: np.ndarray, squared_head: float) -> float:
-        r"""Return the prior precision, by default the value that maximises the log marginal likelihood.
+        r"""Return `prior_precision` or, if it is None, the value that maximises the log marginal likelihood.
 
         For k weights W and the eigenvalues :math:`\lambda_i` of the curvature, the log marginal likelihood is, up to a
         constant,

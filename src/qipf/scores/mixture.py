@@ -1,4 +1,4 @@
-"""A posterior that mixes the softmax of a network with that of additional heads, averaged over views of the input."""
+"""Score predictions under a mixture of the softmax of a network and those of additional heads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qipf.tasks.outputs import Outputs
 from qipf.tasks.views import View
 
 LEAST = math.exp(-80)
-"""The smallest probability of a class, which keeps the score finite in single precision."""
+"""The lower limit on class probabilities, which keeps the score finite in single precision."""
 
 ROUNDS = 500
 """The number of iterations of expectation maximisation in `best_shares`."""
@@ -32,7 +32,7 @@ size of that fold."""
 
 
 class Mixture(Scorer):
-    r"""Log odds against the predicted class under a mixture of the softmax of the network and that of additional heads.
+    r"""Log odds against the predicted class under a mixture of the softmax of the network and those of other heads.
 
     The posterior over classes and the score of the predicted class :math:`c^*` are
 
@@ -48,7 +48,7 @@ class Mixture(Scorer):
     views: int
 
     def with_views(self, views: int) -> Self:
-        """Return a copy of this scorer with a different number of views and without attachments."""
+        """Return this scorer or, for another number of views, a copy of it without attachments."""
         check_whole("views", views, 1)
         if views == self.views:
             return self
@@ -93,7 +93,7 @@ class Mixture(Scorer):
     def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
         """Return the score of the predicted class, (N,), from the posterior (N, C), without checks.
 
-        If `asked`, as for tokens, return the score of class 1 instead, which means that the prediction is correct.
+        If `asked`, as for tokens, return the score of class 1 ("the prediction is correct") instead.
         """
         xp = namespace(chance)
         predicted = xp.argmax(class_logits(logits), axis=1)
@@ -105,7 +105,7 @@ class Mixture(Scorer):
 
     @abstractmethod
     def _own_layers(self) -> tuple[Any, ...]:
-        """Return the layers that the heads read; empty if they read the features or are not used."""
+        """Return the layers that the heads read; empty if the heads read the features or are not used."""
 
     def _rows(self, outputs: Outputs) -> Sequence[Array]:
         """Return the inputs of the heads."""
@@ -122,9 +122,9 @@ class Mixture(Scorer):
             return ()
         known = () if self.reads_features else self._require_fitted().facts.get("views", ())
         if self.views > 1 + len(known):
-            why = "the model is less accurate on other mirrored or shifted images"
+            why = "the fit found no more views on which the model remains accurate"
             if not known:
-                why = "the model is less accurate on mirrored or shifted images, or was not tested on them"
+                why = "the fit did not test mirrored or shifted images, or the model is less accurate on them"
             raise Problem("views", f"{self.views}", expected=f"at most {1 + len(known)}", hint=why)
         return tuple(known[: self.views - 1])
 
@@ -133,7 +133,7 @@ class Mixture(Scorer):
 
 
 def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:
-    r"""Return the mixture weights that maximise the likelihood of held-out labels, rounded to two decimals.
+    r"""Return the mixture weights that maximise a penalised likelihood of held-out labels, rounded to two decimals.
 
     The weights maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0`, where the bar is a mean in which clean
     and perturbed rows have the same total weight.

@@ -1,4 +1,4 @@
-"""Compare the features of a prediction with the features of reference inputs."""
+"""Scores that compare the features of a prediction with those of reference inputs."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class Mahalanobis(Scorer):
     .. math::  u = \min_c (f - \mu_c)^T \Sigma^{+} (f - \mu_c), \qquad
                \Sigma = \frac1n \sum_i (f_i - \mu_{y_i})(f_i - \mu_{y_i})^T
 
-    Directions in which the reference features do not vary are ignored. Features with magnitudes above 4e9 are clipped
-    in single precision.
+    Directions in which the reference features do not vary within classes are ignored. In single precision, features
+    with magnitudes above 4e9 are clipped.
     """
 
     name: ClassVar[str] = "mahalanobis"
@@ -127,7 +127,7 @@ class Mahalanobis(Scorer):
         values, vectors = np.linalg.eigh(residuals.T @ residuals / len(features))
         kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
         if not kept.any() or values[-1] <= 0:
-            raise ValueError("mahalanobis: the features do not vary within any class, so they have no covariance")
+            raise ValueError("mahalanobis: the features do not vary within any class, so their covariance is zero")
         centre = features.mean(axis=0)
         whitening = vectors[:, kept] / np.sqrt(values[kept])
         tensors = {"centre": centre, "whitening": whitening, "means": (means - centre) @ whitening}

@@ -25,7 +25,7 @@ MOST_NUMBERS = 1_970_000
 """The maximum number of weights of a head, which take just under 8 MB in single precision."""
 LARGEST_BATCH = 2000
 ROWS_AT_ONCE = 8192
-"""The number of rows converted to double precision at a time."""
+"""The number of rows that are checked or converted to double precision at a time."""
 FOLDS = 4
 """The number of cross-validation folds used to choose the share."""
 DOUBT = 200
@@ -43,7 +43,7 @@ class ProbeHead(NamedTuple):
 
 @dataclass(eq=False)
 class Probe(Mixture):
-    r"""A small head on the network's features that scores the class predicted by the network.
+    r"""Log odds against the predicted class, from a small head on the network's features.
 
     The head has one hidden layer and is trained to predict the true class of clean and perturbed inputs; see
     `qipf.default`. The posterior over classes and the score of the predicted class :math:`c^*` are
@@ -58,7 +58,7 @@ class Probe(Mixture):
         hidden: The number of hidden units, which is reduced if the head would exceed 8 MB.
         epochs: The number of training epochs.
         dropout: The dropout rate of the hidden units.
-        input_dropout: The dropout rate of the features; by default, 0.2 with more than 1,024 features and 0 otherwise.
+        input_dropout: The dropout rate of the features; by default, 0.2 for more than 1,024 features and 0 otherwise.
         learning_rate: The peak learning rate of the one-cycle schedule.
         share: The weight of the network's own softmax in the posterior; at 1, the head is not used.
         temperature: The temperature of the network's logits.
@@ -180,7 +180,7 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
         probe: The probe; its `share` is overwritten.
         model: The model, as for `fit`.
         outputs: Labelled outputs. If they include perturbed copies, `groups` contains the index of each row's
-            input, and `positions` the index of its copy, which is 0 for the clean input.
+            input, and `positions` the index of the copy, which is 0 for the clean input.
         in_place: Reorder the rows in place instead of copying them.
     """
     if outputs.labels is None or outputs.regression or not len(outputs):
@@ -254,7 +254,7 @@ def _single(torch: Any, features: Any) -> Any:
         with np.errstate(over="ignore"):  # checked below
             rows = torch.from_numpy(np.array(to_numpy(features), np.float32))
     if len(rows) and not all(bool(torch.isfinite(part).all()) for part in rows.split(ROWS_AT_ONCE)):
-        raise ValueError("probe: the features are too large for single precision; scale them first")
+        raise ValueError("probe: the features are too large for single precision; scale them down first")
     return rows
 
 

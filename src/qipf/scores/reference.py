@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
     from qipf.tasks.outputs import Outputs
 
-_LARGEST = 1e70  # sums of squares below this are finite in double precision
-_SHARPEST, _SOFTEST = 0.01, 100.0  # the optimum leaves this range only if the likelihood has no maximum
+_LARGEST = 1e70  # sums of squares of features up to this magnitude are finite in double precision
+_SHARPEST, _SOFTEST = 0.01, 100.0  # bounds on the temperature, because the likelihood may have no maximum
 
 
 def reference_features(
@@ -25,7 +25,7 @@ def reference_features(
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Return the features (n, d) of reference outputs, in float32 or wider, and facts about their shape.
 
-    If `squared`, return float64, and raise ValueError if a sum of squares would overflow.
+    If `squared`, return float64, and raise ValueError if a feature is too large to be squared safely.
     """
     if outputs is None:
         raise ValueError(f"{scorer.name}: expected reference outputs, got none; call fit(data=qipf.collect(...))")
@@ -56,7 +56,7 @@ def unit(values: Array) -> Array:
     xp = namespace(values)
     largest = xp.max(xp.abs(values), axis=1, keepdims=True)
     smallest = float(xp.finfo(values.dtype).smallest_normal)
-    scaled = values / xp.clip(largest, smallest, None)  # squares of the result neither overflow nor underflow
+    scaled = values / xp.clip(largest, smallest, None)  # the sum of squares neither overflows nor underflows
     return scaled / xp.clip(xp.sqrt(xp.sum(scaled * scaled, axis=1, keepdims=True)), smallest, None)
 
 
@@ -130,7 +130,7 @@ def reference_head(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray,
 def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
     r"""Estimate the head :math:`z = W f + b` by minimum-norm least squares.
 
-    Directions in which the features do not vary get no weight.
+    Directions in which the features do not vary get zero weight.
     """
     centre, offset = features.mean(axis=0), logits.mean(axis=0)
     weight = np.linalg.lstsq(features - centre, logits - offset, rcond=None)[0].T

@@ -31,16 +31,16 @@ SMALLEST = 1e-3
 
 @dataclass(eq=False)
 class ResidualScale(Scorer):
-    r"""The expected absolute residual of each predicted number, learned from inputs that the model was not trained on.
+    r"""The expected absolute residual of each prediction, learned from inputs that the model was not trained on.
 
-    The scale :math:`s_j` of a prediction :math:`f_j` estimates :math:`|y_j - f_j|` for the target :math:`y_j`:
+    The scale :math:`s_j` of a prediction :math:`f_j` estimates :math:`|y_j - f_j|` for the target :math:`y_j`. It is
 
-    * "neighbours": the mean absolute residual of the `k` nearest reference inputs, with distances between standardised
-      features and predictions.
-    * "head": the output of a small network with one hidden layer, trained to minimise
-      :math:`|y_j - f_j| / s_j + \log s_j`.
-    * "qipf": isotonic regression of the residuals on the uncertainty that `WeightQIPF`, the paper's method, assigns to
-      the prediction. This method reads no features, so equal predictions have equal scales.
+    * for "neighbours", the mean absolute residual of the `k` reference inputs that are nearest in standardised features
+      and predictions;
+    * for "head", the output of a small network with one hidden layer, trained to minimise
+      :math:`|y_j - f_j| / s_j + \log s_j`;
+    * for "qipf", the isotonic regression of the residuals on the uncertainty that `WeightQIPF`, the paper's method,
+      assigns to the prediction. This method reads no features, so equal predictions have equal scales.
 
     The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, where :math:`\bar s_j` is the mean
     absolute residual over the reference inputs.
@@ -73,7 +73,7 @@ class ResidualScale(Scorer):
         return self.method != "qipf"
 
     def scales(self, outputs: Outputs) -> Array:
-        """Return the expected absolute residual of every predicted number, (N, targets).
+        """Return the expected absolute residual of every prediction, (N, targets).
 
         Args:
             outputs: The result of `qipf.collect(model, inputs)`.
@@ -85,7 +85,9 @@ class ResidualScale(Scorer):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None or outputs.labels is None or not outputs.regression:
             labels = None if outputs is None else outputs.labels
-            kind = "none" if labels is None else f"{str(labels.dtype).removeprefix('torch.')} {tuple(labels.shape)}"
+            kind = (
+                "none" if labels is None else f"{str(labels.dtype).removeprefix('torch.')} labels {tuple(labels.shape)}"
+            )
             raise ValueError(
                 f"{self.name}: expected floating-point targets that are not all 0 or 1, got {kind}; "
                 "provide inputs and targets that the network was not trained on"
@@ -255,7 +257,7 @@ def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Arra
 
 
 def _nearest(distances: Array, count: int) -> Array:
-    """Return the columns of the smallest distances in every row, in ascending order."""
+    """Return the columns of the smallest distances in every row, nearest first."""
     if compat.is_torch_array(distances):  # a full sort cannot be exported to ONNX
         return distances.topk(count, dim=1, largest=False).indices
     return namespace(distances).argsort(distances, axis=1)[:, :count]

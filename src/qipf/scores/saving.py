@@ -50,7 +50,7 @@ class Fitted:
 
 
 def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a header (plain JSON values) and arrays to one file, atomically; add versions and a checksum."""
+    """Write a header (plain JSON values) and arrays to one file, atomically, with package versions and a checksum."""
     safetensors = require("safetensors.numpy", extra="torch")
     tensors = {key: np.asarray(value, order="C") for key, value in tensors.items()}
     versions = {package: _version(package) for package in ("qipf", "numpy", "safetensors")}

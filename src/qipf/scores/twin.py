@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PREFIX = "copy."
 """The prefix of the copy's weights among the tensors of a fitted twin."""
 LEAST_PER_CLASS = 32
-"""The minimum number of inputs per class for fitting a twin."""
+"""The minimum number of inputs per class, on average, for fitting a twin."""
 MEMORY = 2 * 2**30
 CHUNK = 500
 
@@ -43,7 +43,7 @@ class Twin(Mixture):
     r"""Log odds against the predicted class, from a trained copy of the later layers of the network.
 
     The copy is trained to predict the true class of clean and perturbed inputs; the network itself is not changed. The
-    posterior is a mixture of the softmax of the copy, of the network and, if present, of the head of a `Probe`, and the
+    posterior is a mixture of the softmax outputs of the copy, the network and, if present, the head of a `Probe`; the
     score is computed from it as in `Probe`. A twin does not store the network, so scoring requires the torch module.
 
     Args:
@@ -129,7 +129,7 @@ class Twin(Mixture):
         labels = to_numpy(data.labels)
         warn_of_missing_classes(labels, columns, stacklevel=5)
         if data.rows < LEAST_PER_CLASS * max(2, columns):
-            expected = f"at least {LEAST_PER_CLASS} inputs per class for a twin"
+            expected = f"an average of at least {LEAST_PER_CLASS} inputs per class for a twin"
             raise Problem("data", f"{data.rows} inputs for {max(2, columns)} classes", expected=expected)
         views = self._tried(start, data)
         held = folds(labels, self.seed, parts_of(len(labels))) == 0
@@ -192,7 +192,9 @@ class Twin(Mixture):
         change = start.task.perturber(generator, own, builtin=builtin)
         ways = change.ways(start.first.first(2).inputs, 2)
         if not ways:
-            raise Problem("data", "these inputs cannot be perturbed", hint="pass a function as perturb=")
+            raise Problem(
+                "data", "these inputs cannot be perturbed", hint="pass a function as perturb= to qipf.default"
+            )
 
         def perturbed(inputs: Any) -> Any:
             if len(set(ways)) == 1:

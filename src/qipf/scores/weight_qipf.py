@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
-"""The bandwidth factor that is used if there are no labels with which to choose one."""
-FEW = 2**20  # pairs of weights and queries up to which the exact field is cheaper than bins
+"""The bandwidth factor that is used if none can be chosen by cross-validation."""
+FEW = 2**20  # the number of pairs of a weight and a query up to which the exact field is cheaper than bins
 TABLE, BINS = "table_", "bins_"  # prefixes of the fitted tensors
 
 Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[int]] | None
@@ -55,8 +55,8 @@ class WeightQIPF(Scorer):
             use 160. With too few errors, "auto" uses 160, and "cv" raises ValueError. `note` reports the use of 160.
         root: Use the square root of the field, as in Algorithm 1.
         lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. With wide kernels,
-            "neighbourhood" is the only choice with which modes of order 1 and above increase as predictions get worse.
-            With "batch", a score depends on the other predictions in the batch.
+            "neighbourhood" is the only choice for which modes of order 1 and above increase as predictions get worse.
+            For "batch", a score depends on the other predictions in the batch.
         radius: The radius of the neighbourhood, in standardised units.
         pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the block shapes as a
             mapping from layer names or a sequence in layer order, or None to use every weight.
@@ -163,7 +163,7 @@ class WeightQIPF(Scorer):
         facts = self._require_fitted().facts
         if facts["output"] != "regression":
             raise ValueError(
-                f"band: expected a scorer of a one-output regression model, got the task {facts['output']!r}"
+                f"band: expected a scorer for a one-output regression model, got the task {facts['output']!r}"
             )
         modes = self.modes(outputs)
         prediction = self._checked(outputs).logits[:, 0]
@@ -291,9 +291,7 @@ class WeightQIPF(Scorer):
                 f'weight-qipf: factor="cv" cannot choose a factor: {error}; '
                 f'pass factor="auto" to use {UNLABELLED_FACTOR:g}'
             ) from error
-        left_out = (
-            f"the factors {', '.join(dropped)} were left out, because their bandwidths are too narrow for a sketch"
-        )
+        left_out = f"factors whose bandwidths are too narrow for a sketch were left out: {', '.join(dropped)}"
         return choice.factor, left_out if dropped else ""
 
     def _use(self, fitted: Fitted) -> None:
@@ -310,7 +308,7 @@ class WeightQIPF(Scorer):
         self._table = ModeTable(table) if table else None
         self._bins = BinnedField.from_state(bins) if bins else None
         if self._table is not None and len(self._table.arrays["typical"]) != 1 + len(self.orders):
-            raise ValueError("weight-qipf: damaged file: the orders of the table differ from the settings")
+            raise ValueError("weight-qipf: damaged file: the orders of the table differ from those in the settings")
         super()._use(fitted)
 
 
@@ -334,6 +332,6 @@ def standardised_weights(model: Any, pool: Pool) -> np.ndarray:
 def _check_spread(count: int, std: float) -> None:
     if not (math.isfinite(std) and std > 0):
         raise ValueError(
-            f"weights: {count} values with a standard deviation of {std:g} cannot be standardised; expected finite "
-            "values that are not all equal"
+            f"weights: expected finite values that are not all equal, got a standard deviation of {std:g} "
+            f"(number of weights: {count})"
         )
