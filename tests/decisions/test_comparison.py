@@ -174,7 +174,7 @@ def test_intervals_that_are_nearly_all_exact_are_equally_good() -> None:
     [
         (np.arange(40) % 10, 4, "with 40 predictions, the model cannot be distinguished from chance; provide at least"),
         (np.arange(40) % 10, 30, ""),
-        (np.full(200, 3), 8, "all labels are class 3, and the accuracy is 4%; provide data of several classes"),
+        (np.full(200, 3), 8, "all labels are class 3, and the accuracy is 4%; provide data from several classes"),
         (np.full(200, 3), 180, ""),
         (np.arange(200) % 10, 20, "only by chance"),
     ],

@@ -1,1 +1,1 @@
-"""Turn scores into decisions: error probabilities, thresholds with guarantees, prediction sets and a monitor."""
+"""Turn scores into decisions: error probabilities, thresholds, prediction sets, prediction intervals and a monitor."""

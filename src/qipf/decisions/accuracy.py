@@ -3,10 +3,11 @@
 The method determines this value:
 
 * "probability": one minus the error probability computed from the score.
-* "atc": 1 if the score is at most a threshold, and 0 otherwise. On held-out data, the mean of these values equals the
-  accuracy (average thresholded confidence; Garg et al., 2022).
+* "atc": 1 if the score is at most a threshold, and 0 otherwise. The threshold is chosen such that the mean of these
+  values equals the accuracy on held-out data (average thresholded confidence; Garg et al., 2022).
 * "confidence": the largest softmax probability (average confidence; Hendrycks and Gimpel, 2017).
-* "difference": the accuracy on held-out data plus the change in average confidence (Guillory et al., 2021).
+* "difference": the largest softmax probability, shifted by the difference between accuracy and average confidence on
+  held-out data (difference of confidences; Guillory et al., 2021).
 * "posterior": the probability of the predicted class under the scorer's posterior.
 """
 

@@ -29,7 +29,7 @@ MEASURES: dict[str, Callable[[Counts], np.ndarray]] = {
 BASE = "softmax-response"
 """The baseline score."""
 PRIMARY = "default"
-"""The score whose gain over `BASE` is tested without a correction for multiple testing; all others share one."""
+"""The score whose gain over `BASE` is not corrected for multiple testing; the gains of all other scores are."""
 ONE_WIDTH = "one-width"
 """The baseline scale: intervals of equal width for all inputs."""
 
@@ -125,11 +125,11 @@ def doubt_about(outputs: Outputs) -> str:
         return ""
     if (labels == labels[0]).all():
         accuracy = percent(float((labels == predicted).mean()))
-        return f"all labels are class {labels[0]}, and the accuracy is {accuracy}; provide data of several classes"
+        return f"all labels are class {labels[0]}, and the accuracy is {accuracy}; provide data from several classes"
     if len(outputs) >= ENOUGH_TO_WARN:
         return AT_CHANCE
     few = f"with {len(outputs)} predictions, the model cannot be distinguished from chance"
-    return f"{few}; provide at least {ENOUGH_TO_WARN}"
+    return f"{few}; provide at least {ENOUGH_TO_WARN} labelled inputs"
 
 
 def at_chance(labels: np.ndarray, predicted: np.ndarray, classes: int = 0) -> bool:
@@ -210,7 +210,7 @@ def _resampled(
     measured: Callable[[np.ndarray], dict[tuple[str, str], np.ndarray]], size: int, bootstrap: int, seed: int,
     groups: np.ndarray | None = None,
 ) -> dict[tuple[str, str], np.ndarray]:  # fmt: skip
-    """Return each measure on all predictions, followed by its values on the resamples, keyed by name and measure.
+    """Return each measure on all predictions, followed by its values on the resamples, keyed by score and measure.
 
     `measured` takes rows of weights, as described in `qipf.metrics.summary`.
     """
@@ -228,9 +228,9 @@ def _row(name: str, measures: Iterable[str], found: Mapping[tuple[str, str], np.
 def recommended(rows: Sequence[Compared]) -> str:
     """Return the name of the score or scale to use.
 
-    `default` is recommended if it is significantly better than the softmax response, unless another score is
-    significantly better than `default`. Otherwise, the best score or scale is recommended if it is significantly better
-    than the baseline, and the baseline if not.
+    `default` is recommended if it is significantly better than the softmax response and no other score is significantly
+    better than `default`. Otherwise, the best score or scale is recommended if it is significantly better than the
+    baseline or if there is no baseline; if not, the baseline is recommended.
     """
     if "loss" in rows[0].measures:
         return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
@@ -277,12 +277,12 @@ def _gain(row: Compared, base: Compared) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a fraction as a percentage with two significant digits, such as 0.3%."""
+    """Format a fraction as a percentage with at most two significant digits, such as 0.3%."""
     return f"{100 * share:.2g}%" if share < 0.995 else "100%"
 
 
 def _under_shift(found: Comparison) -> str:
-    """Summarise the results on shifted data of the recommended score or, if that is the baseline, of `default`."""
+    """Summarise how the recommended score or, if it is the baseline, `default` performs on shifted data."""
     name = recommended(found.rows)
     if name == BASE:
         name = next((row.name for row in found.rows if row.name == PRIMARY), found.rows[0].name)
@@ -334,12 +334,15 @@ def compare_intervals(
 ) -> list[Compared]:
     """Evaluate the prediction intervals of several scales on the same predictions, and sort them by loss.
 
+    The measures are:
+
     * `inside`: the empirical coverage.
     * `width`: the mean width.
     * `loss`: the mean interval score (Gneiting and Raftery, 2007), relative to that of `ONE_WIDTH` for the same target.
       The interval score is the width plus, for a target outside the interval, 2 / (1 - coverage) times its distance
       from the interval.
-    * `surest`: the mean absolute error on the half of the inputs with the smallest scales, relative to all inputs.
+    * `surest`: the mean absolute error on the half of the inputs with the smallest scales, relative to that on
+      all inputs.
 
     The gain is 1 minus the loss.
 
@@ -358,14 +361,14 @@ def compare_intervals(
     outside = 2 / (1 - check_probability("coverage", coverage))
     error = np.abs(y - f)
     if not error.any(axis=0).all():
-        raise ValueError("targets: expected prediction errors for every target, but one target is predicted exactly")
+        raise ValueError("targets: expected prediction errors for every target, but at least one is predicted exactly")
     error = (error / np.maximum(error.mean(axis=0), TINY)).mean(axis=1)
     inside, width, loss = {}, {}, {}
     for name, ends in intervals.items():
         low, high = (as_columns(end) for end in ends)
         if not low.shape == high.shape == y.shape == f.shape:
             raise ValueError(
-                f"{name}: expected ends of shape {y.shape}, like the targets, got {low.shape}, {high.shape}"
+                f"{name}: expected ends of shape {y.shape}, like the targets, got {low.shape} and {high.shape}"
             )
         inside[name] = ((low <= y) & (y <= high)).mean(axis=1)
         width[name] = (high - low).mean(axis=1)

@@ -37,7 +37,8 @@ class Promise:
         kind: "error" limits the fraction of accepted predictions that are wrong, "loss" limits the mean loss of the
             accepted predictions, and "accept" sets the minimum fraction of the traffic that is accepted.
         limit: The fraction or the mean loss, strictly between 0 and 1.
-        confidence: The probability, over the draw of the held-out data, that a promise about errors or losses holds.
+        confidence: The minimum probability, over the draw of the held-out data, that a promise about errors or losses
+            holds.
             For "accept", the confidence level of the reported intervals.
     """
 
@@ -78,14 +79,14 @@ class Decision(Attachment):
     * "accept>=0.9": at least 90% of the traffic is accepted, on average over held-out data; `proof` contains a
       confidence interval for the error rate.
 
-    The first two promises hold with probability `confidence` over the draw of the held-out data. They require that
-    held-out and live predictions are independent draws from one distribution, and that neither the model nor the scorer
-    was fitted to the held-out data. No promise holds under distribution shift; `check` tests for shift without labels.
+    The first two promises hold with probability at least `confidence` over the draw of the held-out data. They require
+    that held-out and live predictions are independent draws from one distribution, and that neither the model nor the
+    scorer was fitted to the held-out data. No promise holds under distribution shift; `check` tests for shift without labels.
 
     Args:
         promise: A string in one of these forms, or a `Promise`.
-        confidence: The probability with which the promise holds; ignored if `promise` is a `Promise`.
-        seed: The seed of the split into a part that proposes thresholds and a part that tests them.
+        confidence: The minimum probability that the promise holds, as in `Promise`; ignored if `promise` is a `Promise`.
+        seed: The seed for splitting the held-out data into a part that proposes thresholds and a part that tests them.
     """
 
     kind: ClassVar[str] = "decision"
@@ -215,7 +216,7 @@ class Decision(Attachment):
         return f"Decision({str(self.promise)!r})" + ("" if self._threshold is not None else "  # not fitted")
 
     def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
-        """Return the logits and the first layer that the scorer reads, or the features if it reads no layer."""
+        """Return the logits, and the first layer that the scorer reads (or the features, if it reads no layer)."""
         read = next((outputs.layers[str(name)] for name in self._bound().layers), outputs.features)
         spaces = {"logits": to_numpy(outputs.logits)}
         return spaces if read is None else spaces | {"features": to_numpy(read)}

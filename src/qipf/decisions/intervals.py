@@ -1,4 +1,4 @@
-"""Prediction intervals for regression with guaranteed coverage (split conformal prediction)."""
+"""Prediction intervals with guaranteed coverage for regression (split conformal prediction)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 
 class Intervals(Attachment):
-    r"""Prediction intervals :math:`f_j \pm q_j s_j` that contain the target :math:`y_j` with a given probability.
+    r"""Prediction intervals :math:`f_j \pm q_j s_j` that contain the target :math:`y_j` with a guaranteed probability.
 
     :math:`s_j` is the scale of the prediction :math:`f_j`, and :math:`q_j` is the :math:`\lceil (n + 1) c \rceil`-th
     smallest ratio :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). If held-out and live data are
@@ -34,7 +34,7 @@ class Intervals(Attachment):
 
     Args:
         coverage: The nominal coverage c.
-        joint: Guarantee joint coverage of all targets of an input.
+        joint: Guarantee joint coverage of all targets of an input, with one factor q for all targets.
     """
 
     kind: ClassVar[str] = "intervals"
@@ -68,14 +68,16 @@ class Intervals(Attachment):
         check_scorer(scorer)
         check_outputs(outputs)
         if outputs.labels is None or not outputs.regression:
-            raise ValueError("outputs: expected floating-point targets, got none; collect held-out data with targets")
+            raise ValueError(
+                "outputs: expected labels that are floating-point targets; collect held-out data with such targets"
+            )
         _check_scales(scorer)
         self.fit(outputs.logits, scorer.scales(outputs), to_numpy(outputs.labels).reshape(outputs.logits.shape))
         self.bind(scorer)
         return self
 
     def __call__(self, outputs: Outputs) -> Interval:
-        """Return the prediction intervals, in the array library and on the device of the outputs."""
+        """Return the prediction intervals as arrays of the same library and on the same device as the outputs."""
         self._learned(self._factors)
         return self.of(outputs.logits, self._bound().scales(outputs))
 

@@ -1,4 +1,4 @@
-"""Monitor live predictions: estimate the accuracy, count accepted predictions and classes, and detect score changes."""
+"""Monitor live predictions: estimate accuracy, count accepted predictions and classes, and detect changes in scores."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Status:
     Attributes:
         rows: Number of live predictions.
         accuracy: Accuracy estimated by the chosen method; NaN before the first row.
-        low: Lower end of the 95% confidence interval for the accuracy, which ignores the bias of the method under
+        low: Lower end of a 95% confidence interval for the accuracy; the interval ignores the bias of the method under
             shift.
         high: Upper end of this interval.
         estimates: Estimated accuracies, keyed by method.
@@ -114,7 +114,7 @@ class Status:
         reference_classes: Fraction of held-out predictions per predicted class.
         labelled: Number of live predictions with labels.
         labelled_accuracy: Accuracy on the labelled live predictions; NaN if there are none.
-        labelled_interval: Exact 95% confidence interval for this accuracy.
+        labelled_interval: Exact 95% confidence interval for the labelled accuracy.
         alarm: True if a change was detected.
         less_sure: Probability that a live score is higher than a held-out score; about 0.5 if nothing has changed.
         evidence: Largest betting capital that the sequential test has reached.
@@ -166,7 +166,7 @@ class Monitor(Attachment):
     the scores are not detected. Under shift, check the estimated accuracy against labels.
 
     Args:
-        false_alarm: The probability of ever raising an alarm if nothing changes.
+        false_alarm: The maximum probability of ever raising an alarm if nothing changes.
         method: The method whose estimate is reported as `accuracy`; see `qipf.decisions.accuracy`.
         seed: The seed of the sequential test.
     """
@@ -181,7 +181,7 @@ class Monitor(Attachment):
         self._test: SequentialTest | None = None
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn the reference distribution from at least ten labelled held-out outputs."""
+        """Learn the reference distribution from labelled held-out outputs with at least ten rows."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         scores = finite(scorer(outputs), "uncertainty")
@@ -304,7 +304,7 @@ class Monitor(Attachment):
     def merge(self, other: Monitor) -> Self:
         """Add the counts of another monitor with the same reference.
 
-        The evidence is averaged, and an alarm in any merged monitor persists. Merging k monitors multiplies the
+        The evidence is averaged, and an alarm in any merged monitor persists. Merging k monitors multiplies the maximum
         false-alarm rate by k; divide `false_alarm` by k to compensate.
         """
         if not isinstance(other, Monitor):

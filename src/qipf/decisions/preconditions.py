@@ -17,7 +17,7 @@ def check_scorer(scorer: Any) -> None:
     """Raise Problem unless `scorer` is an instance of `Scorer`."""
     if isinstance(scorer, type) and issubclass(scorer, Scorer):
         name = scorer.__name__
-        hint = f"pass an instance, such as {name}()"
+        hint = f"pass a fitted instance, such as {name}().fit(model, data)"
         raise Problem("scorer", f"the class {name}", expected="a fitted scorer", hint=hint)
     if not isinstance(scorer, Scorer):
         hint = "create one with qipf.default(model, data)"
@@ -54,7 +54,7 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
 
 
 def check_outputs(outputs: Any, *, classes: bool = False) -> None:
-    """Raise Problem unless `outputs` is a `qipf.Outputs` object and, if `classes` is true, comes from a classifier."""
+    """Raise Problem unless `outputs` is a `qipf.Outputs` object and, if `classes`, contains no regression targets."""
     if not isinstance(outputs, Outputs):
         hint = "create them with qipf.collect(model, (inputs, labels), layers=scorer.layers)"
         raise Problem("outputs", _kind(outputs), expected="qipf.Outputs", hint=hint)

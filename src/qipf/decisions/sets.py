@@ -34,8 +34,8 @@ class PredictionSets(Attachment):
 
     A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
     classes of n held-out predictions. If held-out and live data are exchangeable and neither the model nor the scorer
-    was fitted to the held-out data, the coverage is at least c on average over held-out and live data. It is not
-    guaranteed for individual inputs, for individual classes unless `per_class` is set, or under shift.
+    was fitted to the held-out data, the coverage is at least c on average over held-out and live data. It is guaranteed
+    for each class only if `per_class` is set, and never for individual inputs or under shift.
 
     Args:
         coverage: The nominal coverage c.
@@ -96,7 +96,7 @@ class PredictionSets(Attachment):
         """Return a boolean mask (N, C) of the classes in each prediction set.
 
         Args:
-            outputs: `Outputs` of the model, or class probabilities (N, C) if fitted to class probabilities.
+            outputs: `Outputs` of the model (after `fit_scorer`), or class probabilities (N, C).
         """
         thresholds = self._learned(self._thresholds)
         probabilities = posterior(self._bound(), outputs) if isinstance(outputs, Outputs) else outputs

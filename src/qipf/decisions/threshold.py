@@ -1,9 +1,9 @@
 r"""Find the largest threshold with a proven guarantee, by fixed-sequence testing.
 
-A small part of the held-out predictions, the design part, determines the thresholds and the first threshold to test.
+A small part of the held-out predictions, the design part, determines the thresholds and which of them to test first.
 The remaining predictions, the proof part, are used to test the thresholds. Consider a threshold t that does not depend
 on the proof part. The losses of the k predictions in the proof part with scores of at most t are independent draws, so
-the p-value of the hypothesis that the risk (the mean loss) of accepted predictions exceeds the limit is exact given k,
+the p-value of the hypothesis that the risk (the mean loss) of accepted predictions exceeds the limit is valid given k,
 even with ties. If thresholds are tested in increasing order until the first failure, no correction for the number of
 thresholds is needed (Angelopoulos et al., 2021, "Learn then test").
 """
@@ -46,8 +46,8 @@ def conformal_rank(count: int, coverage: float, which: str = "", argument: str =
     rank = math.ceil((count + 1) * coverage - 1e-9)
     if rank > count:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
-        found = f"{count} held-out examples {which}are too few for a probability of {coverage:g}"
-        raise Unsupported(argument, found, needed, hint=f"provide at least {needed} examples {which}".rstrip())
+        expected = f"at least {needed} held-out examples {which}for a probability of {coverage:g}"
+        raise Unsupported(argument, f"{count}", needed, expected=expected)
     return rank
 
 
@@ -56,7 +56,7 @@ class Proof:
     """The counts and confidence intervals behind a threshold.
 
     Attributes:
-        rows: Number of predictions in the proof part.
+        rows: Number of held-out predictions that the other values describe.
         accepted: Number of accepted predictions.
         errors: Number of accepted predictions that are wrong, or the sum of the losses of accepted predictions.
         low: Lower end of the confidence interval for the risk among accepted predictions.
@@ -82,7 +82,7 @@ def accept_share(scores: np.ndarray, losses: np.ndarray, share: float, confidenc
     last = np.argsort(scores, kind="stable")[rank - 1]
     accepted = scores <= scores[last]
     count, errors = int(accepted.sum()), int(losses[accepted].sum())
-    # Given the score of this rank, the other accepted predictions are independent draws; the ranked prediction is not.
+    # Given the score at this rank, the other accepted predictions are independent draws; the one at this rank is not.
     risk = error_interval(errors - int(losses[last]), count - 1, confidence)
     shares = rank_interval(rank, scores.size, confidence)
     return float(scores[last]), Proof(scores.size, count, errors, *risk, count / scores.size, *shares)
@@ -97,7 +97,7 @@ def prove(
         scores: Finite scores, (N,).
         losses: Losses in [0, 1], (N,); the test is exact if all are 0 or 1.
         limit: The upper limit on the mean loss of accepted predictions.
-        confidence: The probability that the promise holds.
+        confidence: The minimum probability that the promise holds.
         seed: The seed of the split into design and proof parts.
 
     Raises:
@@ -126,7 +126,7 @@ def prove(
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
-    """Return the thresholds to test, in increasing order from the one most likely to pass the test with `rows` rows."""
+    """Return the thresholds to test, in increasing order, starting with the most likely to pass with `rows` rows."""
     if scores.size == 0:
         return np.zeros(0)
     thresholds, counts, rates = _curve(scores, losses)
@@ -188,7 +188,7 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
         for rate, count in zip(rates[::10], counts[::10], strict=True)
     )
     if math.isinf(needed):
-        known += f", as even the most certain ones have a risk of about {rates.min():.3g}"
+        known += f", because even the most certain ones have a risk of about {rates.min():.3g}"
         return Unsupported("promise", known, needed, hint="promise less, or use a better score or model")
     needed = max(math.ceil(needed), math.ceil(1.1 * scores.size))
     return Unsupported("promise", known, needed, hint=f"provide about {needed} labelled examples, or promise less")
@@ -208,8 +208,8 @@ def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
     r"""Return the p-value, by betting, of the hypothesis that the mean of independent losses in [0, 1] exceeds `limit`.
 
     The p-value is the reciprocal of the largest capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` during the
-    sequence, for the limit :math:`\alpha`. A stake :math:`\lambda_i` depends on no loss except earlier ones
-    (Waudby-Smith and Ramdas, 2024).
+    sequence, for the limit :math:`\alpha`. Each stake :math:`\lambda_i` depends only on earlier losses (Waudby-Smith
+    and Ramdas, 2024).
     """
     count = losses.size
     if count == 0:
@@ -234,7 +234,7 @@ def error_interval(errors: int, count: int, confidence: float) -> tuple[float, f
 
 
 def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the confidence interval for the probability that a new score is below the score at `rank` of `count`."""
+    """Return the confidence interval for the probability that a new score is below the one at `rank` among `count`."""
     tail = (1 - confidence) / 2
     low, high = special.betaincinv(rank, count + 1 - rank, [tail, 1 - tail])
     return float(low), float(high)

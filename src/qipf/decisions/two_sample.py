@@ -43,7 +43,7 @@ class Check:
 
 
 def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
-    """Compare scores by a Kolmogorov-Smirnov test (conservative with ties), and matrices by an energy-distance test."""
+    """Compare scores by a Kolmogorov-Smirnov test (conservative with ties) and matrices by an energy-distance test."""
     check_probability("level", level)
     tests: dict[str, float] = {}
     for name in (name for name in reference if name in live):
@@ -88,7 +88,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:
-    """Return the Euclidean distances between all pairs of rows, by a matrix product, which is fast for long rows."""
+    """Return the Euclidean distances between all pairs of rows, using a matrix product for speed."""
     rows = rows - rows.mean(axis=0)
     lengths = np.square(rows).sum(axis=1)
     squares = lengths[:, None] + lengths - 2 * rows @ rows.T

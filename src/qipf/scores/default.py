@@ -216,7 +216,7 @@ class _Fit:
                 raise Problem(
                     found,
                     "used only to train a head, but there is no built-in perturbation for these inputs",
-                    hint="pass a function as perturb=, or pass perturb=False to train on clean inputs only",
+                    hint="pass a function as perturb=, or perturb=False to train on clean inputs",
                 )
             warnings.warn(
                 "data: there is no built-in perturbation for these inputs, so the score uses only the softmax; to "

@@ -45,7 +45,7 @@ HOSTILE = {
     ),
     "a classifier": ({}, {"model": "number_plans:classifier"}, "got 5; for a classifier"),
     "NaN predictions": ({}, {"model": "number_plans:broken"}, "predictions: NaN or infinite"),
-    "too few held-out inputs": ({}, {"coverage": 0.999}, "110 held-out examples"),
+    "too few held-out inputs": ({}, {"coverage": 0.999}, "got 110"),
     "a shift of images": ({}, {"shifts": {"rotation": [30]}}, "rotation"),
     "late, two targets": ({"y": lambda y: np.stack([y, y], 1)}, {}, "expected targets of shape (N,)"),
     "late, fewer columns": ({"x": lambda x: x[:, :4]}, {}, "expected inputs of shape (N, 10)"),
