@@ -133,7 +133,7 @@ def test_a_model_that_is_not_of_torch() -> None:
     assert named.layers == ("hidden",)
     with pytest.raises(TypeError, match="Outputs"):
         qipf.default(object(), (x, y), progress=False)
-    with pytest.raises(ValueError, match="layers"):
+    with pytest.raises(ValueError, match="hidden"):
         qipf.default(None, qipf.Outputs(logits, None, y, {"hidden": hidden}), features="other", progress=False)
     with pytest.raises(ValueError, match="features"):
         qipf.default(None, qipf.Outputs(logits, None, y), progress=False)

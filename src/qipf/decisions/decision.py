@@ -38,8 +38,7 @@ class Promise:
             accepted predictions, and "accept" sets the minimum fraction of the traffic that is accepted.
         limit: The fraction or the mean loss, strictly between 0 and 1.
         confidence: The minimum probability, over the draw of the held-out data, that a promise about errors or losses
-            holds.
-            For "accept", the confidence level of the reported intervals.
+            holds. For "accept", the confidence level of the reported intervals.
     """
 
     kind: Kind
@@ -81,11 +80,12 @@ class Decision(Attachment):
 
     The first two promises hold with probability at least `confidence` over the draw of the held-out data. They require
     that held-out and live predictions are independent draws from one distribution, and that neither the model nor the
-    scorer was fitted to the held-out data. No promise holds under distribution shift; `check` tests for shift without labels.
+    scorer was fitted to the held-out data. No promise holds under distribution shift; `check` tests for shift without
+    labels.
 
     Args:
         promise: A string in one of these forms, or a `Promise`.
-        confidence: The minimum probability that the promise holds, as in `Promise`; ignored if `promise` is a `Promise`.
+        confidence: The confidence level of the promise; ignored if `promise` is a `Promise`.
         seed: The seed for splitting the held-out data into a part that proposes thresholds and a part that tests them.
     """
 
