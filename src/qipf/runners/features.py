@@ -1,7 +1,7 @@
 """Specify the features to read from a model, and reduce them to one row per input.
 
-A reading is the name of a module or tensor and a form, separated by "@". Without a form, the tensor is averaged over
-space or tokens.
+A reading is the name of a module or tensor, optionally followed by "@" and a form. Without a form, the tensor is
+averaged over space or tokens.
 
 | reading | the tensor | the row |
 |---|---|---|
@@ -13,7 +13,7 @@ space or tokens.
 | `name@tokens2` | tokens with two class tokens | the first two tokens and the mean of the others |
 | `name@first` | tokens, padded to a common length | the first token alone |
 | `name@rows` | (N, width) | unchanged |
-| `name@input` | any; the *input* of the module is (N, width) | the input, unchanged |
+| `name@input` | the *input* of the module, (N, width) | unchanged |
 | `name@whole` | any | not reduced: (N, T, D) for tokens, (N, D, h, w) for pixels |
 """
 
@@ -33,7 +33,7 @@ from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
 
 WIDEST = 2048
-"""The maximum number of features read from a feature map; larger maps are averaged over a grid of cells."""
+"""The maximum number of features that the default reading of a map returns, or its number of channels if larger."""
 _FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|input|mean-last|whole)\Z")
 
 
@@ -141,11 +141,11 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
 
     | last spatial candidate | reading |
     |---|---|
-    | map (N, channels, height, width) | averages over a grid of cells, with at most 2,048 features |
+    | map (N, channels, height, width) | averages over a grid of cells: at most 2,048 features or one per channel |
     | tokens of an image | the class token (two if the model has two heads) and the mean of the other tokens |
-    | tokens of a text | the input of the layer that computes the logits; the mean if there are logits per token |
+    | tokens of a text | the input of the layer that computes the logits; the mean if each token has its own logits |
     | signal (N, channels, length) | the mean over the length |
-    | none | the output of the first hidden linear layer, or the input of the layer that computes the logits |
+    | none | the output of the first hidden linear layer or, if there is none, the input of the last layer |
     """
     heads = [one for one in candidates if one.head is not None]
     spatial = [one for one in candidates if one.spatial]
@@ -165,8 +165,8 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     if pooled:
         return pooled[-1]
     named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
-    hint = f"name the features to read, for example one of {', '.join(named[-5:])}"
-    if not named:  # hooks saw no call of a module
+    hint = f"name the features to read, for example {' or '.join(named[-5:])}"
+    if not named:  # no calls of modules were recorded
         hint = "to use the inputs as features, pass a function of NumPy arrays that calls the model"
     raise Problem("features", "this model has no feature map, no tokens and no hidden linear layer", hint=hint)
 
@@ -220,7 +220,7 @@ def _weights(maps: Array, *sizes: tuple[int, int]) -> Array:
         return np.kron(*(np.asarray(_cells(*one)) for one in sizes)).astype(maps.dtype)
     import torch
 
-    known = not torch.compiler.is_compiling() and type(maps) is torch.Tensor  # a graph creates its own constant
+    known = not torch.compiler.is_compiling() and type(maps) is torch.Tensor  # a traced graph needs its own constant
     return _kept(sizes, maps.dtype, maps.device) if known else _product(sizes).to(maps)
 
 
@@ -239,6 +239,9 @@ def _product(sizes: tuple[tuple[int, int], ...]) -> Array:
 
 
 def _cells(size: int, cells: int) -> list[list[float]]:
-    """Return averaging weights; as in torch, cell k spans floor(k size / cells) to ceil((k + 1) size / cells)."""
+    """Return averaging weights, (size, cells).
+
+    As in torch's adaptive pooling, cell k spans floor(k * size / cells) to ceil((k + 1) * size / cells).
+    """
     ends = [(cell * size // cells, -(-(cell + 1) * size // cells)) for cell in range(cells)]
     return [[1 / (stop - start) if start <= index < stop else 0.0 for start, stop in ends] for index in range(size)]

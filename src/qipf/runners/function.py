@@ -76,7 +76,7 @@ class FunctionRunner(Runner):
         return (Candidate(INPUTS, shape, "linear" if len(shape) == 2 else ""),)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the specification for reading the input if it is a table (for pixels, images); otherwise, None."""
+        """Return the specification for reading the input: a table or, for pixels, images; None for any other input."""
         if len(batch.args) != 1 or _first(batch).ndim != len(output) or len(output) == 3:
             return None
         return FeatureSpec(INPUTS, "rows" if len(output) == 2 else "whole")

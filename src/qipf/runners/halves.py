@@ -1,9 +1,9 @@
 """Copy the part of a torch network that follows one of its modules, to train and run this part separately.
 
-The copy contains the whole network and starts from its inputs, but the modules that finish before the split are not run
-again: they return NaN tensors with the shapes recorded in the original pass. The module at the split returns its output
-from that pass, and everything after the split runs as in the network, including any Python code between the modules. If
-a value bypasses the split, as in a long skip connection, the logits become NaN and the split is rejected.
+The copy contains the whole network and receives the same inputs, but the modules that finish before the split are not
+run again: they return NaN tensors with the shapes recorded in the original pass. The module at the split returns its
+output from that pass, and everything after the split runs as in the network, including any Python code between the
+modules. If a value bypasses the split, as in a long skip connection, the logits become NaN and the split is rejected.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Cut:
     """A position at which a network is split.
 
     Attributes:
-        split: The module whose output the copy starts from.
+        split: The module after which the network is split.
         past: The modules that finish before the split, without their submodules.
-        ending: The final softmax or sigmoid, if any, which the copy omits.
+        ending: The final softmax or sigmoid, which the copy omits; "" if there is none.
         share: The fraction of the network's multiplications that the copy performs.
     """
 
@@ -86,7 +86,7 @@ def splittable(runner: Runner) -> nn.Module:
 
 
 class SecondHalf(nn.Module):
-    """A copy of everything that follows a module of a network, in evaluation mode until `learn` is called."""
+    """A copy of everything that follows a module of a network, in evaluation mode until `learn(True)` is called."""
 
     def __init__(self, model: nn.Module, cut: Cut) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class SecondHalf(nn.Module):
         memo: dict[int, Any] = {id(one): _Stub(one, name, self._state) for one, name in self.watched.items()}
         if cut.ending:
             memo[id(find_module(known, cut.ending, "split"))] = nn.Identity()
-        for part in model.modules():  # keep only torch's own hooks, which compute weights
+        for part in model.modules():  # keep only torch's own hooks, as for weight normalisation
             for hooks in (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks):
                 own = {key: hook for key, hook in hooks.items() if type(hook).__module__.startswith("torch.")}
                 memo[id(hooks)] = OrderedDict(own)
@@ -109,11 +109,11 @@ class SecondHalf(nn.Module):
 
     @property
     def start(self) -> nn.Module:
-        """The module of the network whose output the copy starts from."""
+        """The module after which the original network is split."""
         return next(one for one, name in self.watched.items() if name == self._split)
 
     def note(self, state: dict[str, list[Any]], module: nn.Module, _: Any, output: Any) -> None:
-        """Record the output of a call; before the split, record only its shape."""
+        """Record the output of a call, or only its shape if the module precedes the split."""
         name = self.watched[module]
         kept = tree_map(_value if name == self._split else _shape, output)
         state.setdefault(name, []).append(kept)
@@ -157,7 +157,7 @@ class SecondHalf(nn.Module):
         self.learn(False)
 
     def _follow(self, state: Mapping[str, list[Any]]) -> None:
-        """Move to the device of the network, if the network was moved."""
+        """Move the copy to the device of the network, if the network was moved."""
         found = next((one for one in tree_leaves(state[self._split]) if isinstance(one, Tensor)), None)
         home = next((one for one in self.network.parameters()), None)
         if found is not None and home is not None and home.device != found.device:
@@ -176,7 +176,7 @@ class _Stub(nn.Module):
 
     def __init__(self, module: nn.Module, name: str, state: PerPass) -> None:
         super().__init__()
-        self._module, self._called, self._state = [module], name, state  # a list prevents registration
+        self._module, self._called, self._state = [module], name, state  # a list prevents registration as a submodule
 
     def forward(self, *_: Any, **__: Any) -> Any:
         return tree_map(_value, self._state.get()[self._called].pop(0))
@@ -189,7 +189,7 @@ class _Stub(nn.Module):
 
 
 def _shape(value: Any) -> Any:
-    """Replace a floating-point tensor by NaN values that take almost no memory; return other values unchanged."""
+    """Replace a floating-point tensor by a NaN tensor that needs almost no memory; return other values unchanged."""
     floating = isinstance(value, Tensor) and value.is_floating_point()
     return value.new_full((), torch.nan).expand(value.shape) if floating else value
 
@@ -199,7 +199,7 @@ def _value(value: Any) -> Any:
 
 
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
-    """Split a network; return the cut and a copy of its last part that reproduces the logits of `batch`.
+    """Split a network; return the cut and a copy of the part after it, which reproduces the logits of `batch`.
 
     Split after the module `split` or, if it is None, after a module that is followed by about a fraction `depth` of the
     multiplications.
@@ -222,7 +222,7 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
         try:
             return _checked(runner, module, batch, _cut(calls, name, ending))
         except Problem as error:
-            why = error.message
+            why = error.found
     raise Problem("split", f"this network cannot be split ({why})")
 
 
@@ -271,8 +271,9 @@ def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
     mine = [call for call in calls if call.name == split]
     if len(mine) != 1 or not mine[0].holds:
         found = f"{split!r}, which "
-        found += f"runs {len(mine)} times" if len(mine) != 1 else "does not return a single tensor"
-        raise Problem("split", found, expected="a module that runs once and returns one tensor")
+        found += f"runs {len(mine)} times" if len(mine) != 1 else "does not return such a tensor"
+        expected = "a module that runs once and returns one floating-point tensor with at least two dimensions"
+        raise Problem("split", found, expected=expected)
     last = {call.name: call.end for call in calls}
     done = {name for name, end in last.items() if end < mine[0].end and not name.startswith(f"{split}.")}
     past = sorted(name for name in done if not any(name.startswith(f"{other}.") for other in done))
@@ -281,7 +282,7 @@ def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
 
 
 def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple[Cut, SecondHalf]:
-    """Return a cut and its copy; raise Problem unless the copy reproduces the logits up to rounding."""
+    """Return a cut and its copy; raise Problem unless the copy runs alone, is trainable and reproduces the logits."""
     half, reads = SecondHalf(module, cut), _Reads(module)
     state: dict[str, list[Any]] = {}
     try:

@@ -27,8 +27,8 @@ WAYS_OUT = {
     ".keras": "unzip it and pass its model.weights.h5",
     **dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".bin"),
-        "it may contain code; load it in Python and save it with torch.export.save, or pass module:callable with a "
-        ".safetensors file of weights",
+        "it may contain code; load it in Python and save the exported model with torch.export.save, or pass "
+        "module:callable with a .safetensors file of weights",
     ),
 }
 """Hints for unsupported files, by extension."""
@@ -52,7 +52,7 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
 
         return TorchRunner(model, device)
     if path and Path(model).suffix == ".pt2":
-        raise Problem("model", f"{model} is the path of a torch program", hint="pass torch.export.load(path)")
+        raise Problem("model", f"{model} is the path of an exported program", hint="pass torch.export.load(path)")
     if isinstance(model, Runner):
         runner = model
     elif path or is_session(model):
@@ -68,8 +68,8 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
             hint="for other models, pass their outputs as qipf.Outputs",
         )  # fmt: skip
     if device is not None and str(runner.device).partition(":")[0] != str(device).partition(":")[0]:
-        hint = "leave device out; an ONNX model runs on the device of its session"
-        raise Problem("device", f"this model does not run on {str(device)!r}", hint=hint)
+        hint = "omit device (an ONNX model runs on the device of its session)"
+        raise Problem("device", f"cannot be set to {str(device)!r} for this model", hint=hint)
     return runner
 
 
@@ -93,7 +93,7 @@ def has_other_weights(facts: Mapping[str, Any], found: Mapping[str, Any]) -> boo
 
 
 def is_other_kind(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Return True if the facts of two models show that exactly one is an ONNX model."""
+    """Return True if the facts of two models show that exactly one of them is an ONNX model."""
     known, other = facts.get("model"), found.get("model")
     return None not in (known, other) and isinstance(known, str) != isinstance(other, str)
 
@@ -129,7 +129,7 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
     Args:
         spec: A file or `module:callable`.
         weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
-        output: The output of an ONNX model that holds the logits.
+        output: For an ONNX model, the name of the output that holds the logits.
     """
     path = Path(spec)
     if path.suffix != ".onnx" and output is not None:
@@ -137,7 +137,7 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
     if path.suffix in (".onnx", ".pt2", *WEIGHT_FILES):
         if weights is not None:
             hint = "pass weights only with module:callable"
-            raise Problem("weights", f"a {path.suffix} file has its own weights", hint=hint)
+            raise Problem("weights", f"{path.suffix} files have their own weights", hint=hint)
         if not path.is_file():
             raise Problem("model", f"there is no file {path}")
         if path.suffix == ".onnx":
@@ -161,7 +161,7 @@ def is_weights(model: Any) -> bool:
 
 
 def is_random(spec: str, net: Any) -> bool:
-    """Return True if each call of `module:callable` returns different, and thus untrained, weights."""
+    """Return True if calls of `module:callable` return models with different, and thus untrained, weights."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(net, torch.nn.Module) or Path(spec).suffix == ".pt2":
         return False
@@ -195,7 +195,7 @@ def _exported(path: Path) -> Any:
     finally:
         log.disabled = silent
     if damaged:
-        raise Problem("model", f"{path} is damaged: {damaged} does not match its checksum", hint="copy it again")
+        raise Problem("model", f"{path} is damaged: {damaged} does not match its checksum", hint="copy the file again")
     return exported_module(program)
 
 
@@ -207,7 +207,7 @@ def _called(module: str, name: str) -> Any:
     try:
         function = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        hint = "install it, or change to its folder"
+        hint = "install the missing module, or change to its folder"
         raise Problem("model", f"cannot import {module!r} ({error})", hint=hint) from error
     except (Exception, SystemExit) as error:
         raise _failed(f"importing {module!r}", error) from error

@@ -53,13 +53,13 @@ class _Made:
 
 
 class OnnxRunner(Runner):
-    """Run a model with ONNX Runtime, and read its logits and any named tensor; public as `qipf.OnnxModel`.
+    """Run a model with ONNX Runtime, and read its logits and any named tensor; available as `qipf.OnnxModel`.
 
     Args:
         source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. The package `onnx` is required to
             open a file and to read tensors that are not outputs.
         output: The output that holds the logits; None for the output called "logits" or, if there is none, the first
-            floating-point output.
+            floating-point output (one-dimensional outputs come last).
         providers: The execution providers for a file; None for the CPU.
 
     Raises:
@@ -76,9 +76,7 @@ class OnnxRunner(Runner):
             self.session = self._open(self._made.graph.with_outputs(()))
         elif is_session(source):
             if providers is not None:
-                raise Problem(
-                    "providers", "a session has its own providers", hint="pass a path, or leave providers out"
-                )
+                raise Problem("providers", "a session has its own providers", hint="pass a path, or omit providers")
             self.session = source
             self._made = _SHARED.setdefault(source, _Made())
         else:
@@ -118,7 +116,7 @@ class OnnxRunner(Runner):
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return two digests of the stored values, separated by a colon; None if the model file cannot be read."""
+        """Return two digests of the stored values, separated by a colon; None if they cannot be read."""
         if self._made.fingerprint is None and (graph := self.find_graph()) is not None:
             self._made.fingerprint = graph.fingerprint()
         return self._made.fingerprint
@@ -137,8 +135,9 @@ class OnnxRunner(Runner):
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
-            self._note("outputs", f"output {self.output!r} is read, the first of {', '.join(map(repr, self.choices))}"
-                       "; select another with OnnxModel(path, output=...)")  # fmt: skip
+            known = ", ".join(map(repr, self.choices))
+            self._note("outputs", f"the logits are read from the first of the outputs {known}; to select another, use "
+                       "OnnxModel(path, output=...)")  # fmt: skip
 
         def run(batch: Batch) -> Pass:
             nonlocal at
@@ -201,7 +200,10 @@ class OnnxRunner(Runner):
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the specification for reading the input of the last layer, or the table if no layer is linear."""
+        """Return the specification for reading the input of the last layer, if any.
+
+        If no layer is linear, the input of the model is read if it is a table.
+        """
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)
@@ -244,7 +246,10 @@ class OnnxRunner(Runner):
         return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
-        """Run the model on a few rows; return the named tensors with one row per input. `keep` caches the session."""
+        """Run the model on a few rows; return those of the named tensors that have one row per input.
+
+        If `keep` is true, cache the session.
+        """
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
         session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names))
@@ -280,7 +285,7 @@ class OnnxRunner(Runner):
         return LogitsAt(self.output)
 
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
-        """Return the input of the layer that computes the logits, or None unless this input has one row per prediction.
+        """Return the input of the layer that computes the logits if it has one row per prediction; otherwise, None.
 
         If `maps` is true, also look for a convolution that computes per-pixel logits.
         """
@@ -331,14 +336,14 @@ class OnnxRunner(Runner):
                 return [(self.inputs[0], inputs[generic[0]])]
             if missing:
                 raise Problem(
-                    "data", f"batch {number}: the ONNX model takes {wanted}, but the data has "
+                    "data", f"batch {number}: the ONNX model takes {wanted}, but the keys of the data are "
                     f"{', '.join(map(repr, inputs))}", hint=f"add {', '.join(map(repr, missing))}",
                 )  # fmt: skip
             return [(one, inputs[one.name]) for one in self.inputs]
         given = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
         if len(given) != len(self.inputs):
             raise Problem(
-                "data", f"batch {number}: the ONNX model takes {len(self.inputs)} input(s), {wanted}, but the data has "
+                "data", f"batch {number}: the ONNX model takes {wanted}, but the number of inputs in the data is "
                 f"{len(given)}", hint="pass several inputs as a dict keyed by name, or as ((a, b), labels)",
             )  # fmt: skip
         return list(zip(self.inputs, given, strict=True))
@@ -396,18 +401,18 @@ def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, li
     if wanted is not None:
         if wanted not in outputs:
             known = ", ".join(map(repr, outputs))
-            raise Problem("output", f"the model has no output {wanted!r}", hint=f"its outputs are {known}")
+            raise Problem("output", f"the model has no output {wanted!r}", hint=f"outputs of the model: {known}")
         if wanted not in floating:
             raise Problem(
                 "output", f"{wanted!r} of type {outputs[wanted].type}", expected="floating-point logits",
-                hint=f"the floating-point outputs are {', '.join(map(repr, floating)) or 'none'}",
+                hint=f"floating-point outputs of the model: {', '.join(map(repr, floating)) or 'none'}",
             )  # fmt: skip
         return wanted, floating, []
     if not floating:
         types = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
         raise Problem(
             "model", f"the ONNX model has no floating-point output for the logits, only {types}",
-            hint="export it with such an output; for scikit-learn, pass options={'zipmap': False}",
+            hint="export it with such an output; with skl2onnx, pass options={'zipmap': False}",
         )  # fmt: skip
     if "logits" in floating:
         return "logits", floating, []
@@ -460,7 +465,7 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     found, name = f"batch {number}: input {to.name!r}", to.dtype
     if name is None:
-        raise Problem("data", f"{found} takes strings or sequences", hint="only tensors of numbers are supported")
+        raise Problem("data", f"{found} has an unsupported type", hint="only tensors of numbers are supported")
     wrong = (
         array.dtype.kind not in "biuf"
         or (name.kind == "f" and array.dtype == np.uint8)
@@ -470,7 +475,7 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     if wrong:
         scale = f"scale it as in training, for example x.astype('{name}') / 255"
         hint = scale if name.kind == "f" else "convert the data first"
-        raise Problem("data", f"{found} takes {name}, but the data has {array.dtype}", hint=hint)
+        raise Problem("data", f"{found} takes {name}, but the data has type {array.dtype}", hint=hint)
     _check_shape(array, to, found)
     if array.dtype == name:
         return array

@@ -1,4 +1,4 @@
-"""Read an untrusted ONNX file, and find the logits in its graph and the input of the layer that computes them.
+"""Read an untrusted ONNX file, and find in its graph the logits and the input of the layer that computes them.
 
 Nothing outside the folder of the file is opened, and no code is loaded.
 """
@@ -34,7 +34,7 @@ CHUNK = 2**20
 LARGEST = 2**31 - 1
 """The maximum size of an ONNX file in bytes; larger models store their weights in separate files."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc")
-"""Operator domains of ONNX Runtime; others need a native library."""
+"""Operator domains that ONNX Runtime implements; others need a native library."""
 
 
 class Ending(NamedTuple):
@@ -114,7 +114,7 @@ class Graph:
         return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges concatenated messages
 
     def ending(self, output: str) -> Ending | None:
-        """Return the softmax or sigmoid that computes `output` and the candidates for its input; None if there is none.
+        """Return the final softmax or sigmoid and the candidates for its input; None if `output` is computed otherwise.
 
         For a softmax written as exp(x - max) / sum, the candidates are x and x - max.
         """
@@ -133,10 +133,11 @@ class Graph:
     def head_inputs(self, logits: str) -> tuple[str, ...]:
         """Return the input of the linear layer that computes the logits, followed by tensors with the same values.
 
-        These tensors differ only in shape; running the model shows which of them has one row per input.
+        These tensors differ only in shape; running the model shows which of them has one row per input. The tuple is
+        empty if no linear layer computes the logits.
         """
         node = self._source(logits, ordered=True)
-        while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
+        while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias or a temperature
             moving = [name for name in node.input if name not in self._constant]
             node = self._source(moving[0], ordered=True) if len(moving) == 1 else None
         if node is None or node.op_type not in _LINEAR or node.input[1] not in self._constant:
@@ -158,7 +159,7 @@ class Graph:
         return node.input[0] if fixed and node.input[0] in self._maker else None
 
     def first_linear(self) -> str | None:
-        """Return the output of the first linear layer."""
+        """Return the output of the first linear layer, or None if there is none."""
         for node in self._model.graph.node:
             moving = [name for name in node.input if name not in self._constant]
             if node.op_type in _LINEAR and len(moving) == 1 and moving[0] == node.input[0]:
@@ -242,7 +243,7 @@ class Graph:
 
 
 def _moves_rows(node: Any) -> bool:
-    """Return True if a transposition moves the first dimension."""
+    """Return True if a node is a transposition that moves the first dimension."""
     order = next((list(part.ints) for part in node.attribute if part.name == "perm"), [])
     return node.op_type == "Transpose" and order[:1] != [0]
 
@@ -301,8 +302,8 @@ def _check_files(model: Any, name: str, folder: Path | None) -> None:
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         if folder is None:
             raise Problem(
-                "model", f"{name} stores the weights {tensor.name!r} in {location!r}, but its folder is unknown",
-                hint="pass the path of the model",
+                "model", f"{name} stores the weights {tensor.name!r} in {location!r}, but the folder of the model is "
+                "unknown", hint="pass the path of the model",
             )  # fmt: skip
         inside = folder.resolve()
         file = (inside / location).resolve() if location and "\0" not in location else inside

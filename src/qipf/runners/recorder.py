@@ -1,7 +1,7 @@
 """Record inputs and outputs of the modules of a torch model, without changing the model.
 
-Several threads may read one model at the same time: a hook writes only to the pass of its own thread. If calls overlap,
-the first to start saves modes, buffers and random states, and the last to finish restores them.
+Several threads may read one model at the same time: each hook records values separately for each thread. If calls
+overlap, the first to start saves modes, buffers and random states, and the last to finish restores them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qipf.runners.features import FeatureSpec
 ENDINGS = ("Sigmoid", "Softmax", "LogSoftmax", "Softmax2d")
 """Torch modules that convert logits to probabilities at the end of a model."""
 CANDIDATES = 8
-"""The number of calls kept to find the one that computed the logits."""
+"""The maximum number of calls kept to find the one that computed the logits."""
 
 
 class PerPass:
@@ -90,7 +90,7 @@ class _Call(NamedTuple):
 
 
 class _HeadHook(_Hook):
-    """Keep the inputs of all layers that may compute the logits; after the first pass, that of the layer that did."""
+    """Keep the inputs of layers that may compute the logits; after the first pass, only that of the layer that did."""
 
     only: nn.Module | None = None
 
@@ -107,7 +107,7 @@ class _HeadHook(_Hook):
 
 
 class _CopyHook(_Hook):
-    """Keep the values of a pass that a copy of the last part of the model needs."""
+    """Keep the values that a copy of the last part of the model needs from a pass."""
 
     def keep(self, values: dict[str, Any], module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         self.spec.copy.note(values.setdefault(self.key, {}), module, args, output)
@@ -127,7 +127,7 @@ class Recorder:
     Args:
         module: The model.
         read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits.
-        head: The layer that computes the logits; None to find it in each pass.
+        head: The layer that computes the logits; None to find it in the first pass.
         endings: Also record softmax and sigmoid modules, as the method `ending` requires.
 
     Attributes:
@@ -172,7 +172,7 @@ class Recorder:
                 self._handles.append(module.register_forward_pre_hook(hook.on_input))
             else:
                 self._handles.append(module.register_forward_hook(hook.on_output))
-        self._targets = []  # they refer to modules, which may be copied
+        self._targets = []  # keep no references to modules, which may be copied
         self._remove_hooks_with_this()
 
     def _remove_hooks_with_this(self) -> None:
@@ -218,7 +218,7 @@ class Recorder:
         return {key: values[key] for key in self.hooks}
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return the features by key; `HEAD` is missing if its layer was not found."""
+        """Return the features by key; omit the input of the layer that computes the logits if it was not found."""
         values, found = self.close(), {}
         for key, hook in self.hooks.items():
             value = values.get(key)
@@ -231,8 +231,9 @@ class Recorder:
                 )  # fmt: skip
             if isinstance(value, Tensor) and value.shape[0] != logits.shape[0]:
                 raise Problem(
-                    "features", f"{repr(hook.spec.source) if hook.spec.source else 'the last layer'} returned "
-                    f"{value.shape[0]} rows for {logits.shape[0]} inputs",
+                    "features", "the number of rows returned by "
+                    f"{repr(hook.spec.source) if hook.spec.source else 'the last layer'} is {value.shape[0]}, but the "
+                    f"batch size is {logits.shape[0]}",
                     hint="name another module, or read no features",
                 )  # fmt: skip
             if value is not None:
@@ -266,7 +267,7 @@ def _remove(handles: list[Any]) -> None:
 
 
 def check_hooks(modules: Iterable[nn.Module]) -> None:
-    """Raise Problem if a module ignores hooks, as TorchScript does."""
+    """Raise Problem if a module ignores hooks, as TorchScript modules do."""
     if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
         raise Problem("model", "the layers of a TorchScript module cannot be read", hint="pass the original module")
 
@@ -303,7 +304,8 @@ class _Held(NamedTuple):
     def restore(self) -> None:
         self.module.training = self.training
         for name, buffer, value, version in self.buffers:
-            # batch norm updates buffers without a new version; copying equal values would invalidate autograd graphs
+            # Batch norm does not increase the version of its buffers, so compare values; copying equal values would
+            # invalidate autograd graphs.
             if buffer._version != version or not torch.equal(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
@@ -368,14 +370,15 @@ _SEEDING = threading.RLock()
 
 @contextmanager
 def untouched(model: nn.Module | None, *, eager: bool) -> Iterator[None]:
-    """Run a model, if any, in evaluation mode without gradients; then restore the model and all random states.
+    """Run the block with a model, if any, in evaluation mode without gradients; then restore it and all random states.
 
     Several threads may share modules. If `eager` is true, compiled parts run uncompiled, so that hooks fire.
     """
     modules = [] if model is None else list(model.modules())
     _HOLDS.enter(modules, eager)
     try:
-        with nullcontext() if model is None else torch.no_grad():  # not inference_mode, so that caches stay trainable
+        # Not inference_mode, because tensors that the model caches may be used in training later.
+        with nullcontext() if model is None else torch.no_grad():
             yield
     finally:
         _HOLDS.leave(modules, eager)
@@ -416,7 +419,7 @@ def find_module(modules: Mapping[str, nn.Module], name: str, argument: str = "fe
     if name in modules:
         return modules[name]
     near = ", ".join(map(repr, difflib.get_close_matches(name, modules, n=5, cutoff=0.0))) or "none"
-    hint = f"the most similar names are {near}; model.named_modules() lists all names"
+    hint = f"similar names: {near}; model.named_modules() lists all names"
     raise Problem(argument, f"the model has no module {name!r}", hint=hint)
 
 
@@ -432,7 +435,7 @@ def ending_name(module: nn.Module) -> str:
 
 
 def is_signal(module: nn.Module) -> bool:
-    """Return True if three-dimensional outputs are (N, channels, length), as for Conv1d, not (N, tokens, D)."""
+    """Return True if three-dimensional outputs of a module have shape (N, channels, length), as for Conv1d."""
     return type_name(module).lower().endswith("1d")
 
 

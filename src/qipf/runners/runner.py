@@ -28,12 +28,15 @@ CORNER = 64
 SURE = 10
 """The minimum number of rows for a column in [0, 1] to count as probabilities; a few logits may lie there by chance."""
 TINY = np.finfo(np.float32).tiny
-"""The lower bound of probabilities before taking logarithms, so that all logarithms are finite."""
+"""The value to which smaller probabilities are raised before taking logarithms, so that all logarithms are finite."""
 REMEDY = "return the input of the sigmoid, or pass task=qipf.tasks.Classes(raw=True) if these are logits"
 TOLERANCE = 1e-3
 """The tolerance for differences between two fingerprints."""
 HALF_TOLERANCE = 2e-2
-"""The tolerance for models in half precision, in which rounding changes the projections by about 0.001."""
+"""The tolerance for models in half precision.
+
+Rounding to half precision changes the projections in a fingerprint by about 0.001.
+"""
 HALF = 6
 """The index of the half-precision flag in a fingerprint, between the numbers for parameters and for buffers."""
 
@@ -44,7 +47,7 @@ class Pass(NamedTuple):
     logits: Array
     """Logits with the classes on the axis that tasks expect; those of shape (N,) or (N, C) are in float32 or wider."""
     features: Mapping[str, Array]
-    """Features, keyed like `read`; `HEAD` is missing if the layer that computes the logits was not found."""
+    """Features, keyed as in `Runner.reading`; the input of the last layer is missing if that layer was not found."""
 
 
 Run = Callable[[Batch], Pass]
@@ -59,7 +62,7 @@ class Runner(ABC):
         device: The device of the inputs and of random generators; None outside torch.
         noted_output: The name of the output that is read; None if the model has only one output.
         fixed: The fixed batch size of the model; None if batches may have any size.
-        regression: True if the model is a regressor.
+        regression: True if the model is known to be a regressor.
     """
 
     inputs: Sequence[InputSpec] = ()
@@ -73,7 +76,7 @@ class Runner(ABC):
         """Return the arguments of a pass, in the types and on the device of the model.
 
         Args:
-            inputs: An array, a tuple or a dict; a single input becomes the only positional argument.
+            inputs: An array, a tuple or a dict; an array becomes the only positional argument.
             number: The index of the batch, for error messages.
         """
 
@@ -129,7 +132,7 @@ class Runner(ABC):
             yield Batch(args, kwargs, own, None if mask is None else self.as_array(mask), rows, number, numbers)
 
     def best_reading(self, batch: Batch) -> FeatureSpec:
-        """Return the default reading of a class probe."""
+        """Return the default reading of a probe that predicts classes."""
         return choose_reading(self.candidates(batch), batch.texts)
 
     def fingerprint(self) -> list[float] | str | None:
@@ -192,7 +195,7 @@ def in_rows(values: np.ndarray) -> np.ndarray:
 
 
 def has_probabilities(values: np.ndarray, tolerance: float = 1e-3) -> bool:
-    """Return True if there are several classes and all predictions are non-negative and sum to 1."""
+    """Return True if there are several classes and the values of each prediction are non-negative and sum to 1."""
     axis = class_axis(values)
     if values.ndim < 2 or values.shape[axis] < 2 or values.size == 0 or not bool((values >= 0).all()):
         return False

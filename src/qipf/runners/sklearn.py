@@ -22,8 +22,8 @@ SEVERAL = "it predicts several outputs at once"
 class SklearnRunner(FunctionRunner):
     """Run a fitted estimator with the methods of scikit-learn.
 
-    The logits are the logarithms of `predict_proba`, the values of `decision_function` or the values of `predict`, in
-    this order of preference. A single column of `decision_function` becomes a single logit.
+    The logits are the logarithms of `predict_proba`, the values of a classifier's `decision_function` or the values of
+    `predict`, in this order of preference. A single column of `decision_function` becomes a single logit.
 
     Args:
         model: A classifier, a regressor or a pipeline that ends in one.
@@ -69,7 +69,7 @@ class SklearnRunner(FunctionRunner):
         return order
 
     def fingerprint(self) -> list[float] | None:
-        """Return a fingerprint computed from predictions for fixed random rows."""
+        """Return numbers computed from predictions for fixed random rows; None if the number of features is unknown."""
         width = getattr(self.model, "n_features_in_", None)
         if self._numbers is None and width is not None:
             values = self._predict(np.random.default_rng(0).standard_normal((64, width)), raw=False)

@@ -180,7 +180,7 @@ class TorchRunner(Runner):
     def _calls(
         self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, keep: bool
     ) -> tuple[Tensor, list[tuple[nn.Module, Tensor]]]:
-        """Return the logits and, in order, the outputs of all calls; without `keep`, the outputs are meta tensors."""
+        """Return the logits and, in order, the outputs of all calls, as meta tensors unless `keep` is true."""
         calls: list[tuple[nn.Module, Tensor]] = []
 
         def note(part: nn.Module, inputs: Any, output: Any) -> None:
@@ -208,7 +208,10 @@ class TorchRunner(Runner):
         return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the specification for reading the input of the last linear layer (for pixels, convolution), if any."""
+        """Return the specification for reading the input of the layer that computes the logits; None if there is none.
+
+        The layer must be linear or, for pixels, a convolution.
+        """
         single = all(size == 1 for size in output[2:])
         kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
         if not any(isinstance(module, kind) for module in self.module.modules()):
@@ -229,7 +232,7 @@ class TorchRunner(Runner):
                 names = ", ".join(needed)
                 raise Problem(
                     "data", f"the model takes {len(needed)} inputs ({names}), but the data has {len(given)}",
-                    hint=f"pass (({names}), labels), or (({names}), None) without labels",
+                    hint=f"pass (({names}), labels), or (({names}), None) if there are no labels",
                 )  # fmt: skip
             return given, {}
         named = [p.name for p in self._parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -269,7 +272,7 @@ class TorchRunner(Runner):
         return value
 
     def _first(self, batch: Batch, rows: int) -> Batch:
-        """Return the first rows; if the model has a fixed batch size, repeat the batch to fill it."""
+        """Return the first rows; if the model has a fixed batch size, repeat the rows to fill a batch of this size."""
         if self.fixed is None or batch.rows > self.fixed:
             return batch.first(rows)
         index = np.arange(self.fixed) % batch.rows
@@ -287,15 +290,15 @@ class TorchRunner(Runner):
                 hint="pass a copy of the model, or wait until collect returns",
             )
         if values.ndim == 0 or values.shape[0] != batch.rows:
-            found = f"{values.shape[0]} rows" if values.ndim else "a single number"
+            found = f"a tensor of shape {tuple(values.shape)}" if values.ndim else "a single number"
             raise Problem(
-                "data", f"batch {batch.number}: the model returned {found} for {batch.rows} inputs",
+                "data", f"batch {batch.number}: the model returned {found} for a batch of size {batch.rows}",
                 hint="the first axis must be the batch; x[None] adds this axis to a single input",
             )  # fmt: skip
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
-        """Return the convolution that computes the logits (N, C, H, W); None if `last` is the only candidate."""
+        """Return the convolution that computes the logits (N, C, H, W); None if no candidate but `last` exists."""
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
         ]
@@ -325,14 +328,14 @@ class TorchRunner(Runner):
             told = ", ".join(names[module] for module in outputs)
             example = next((f", for example features={name!r}" for name in before.values()), "")
             raise Problem(
-                "features", f"the modules {told} have {logits.shape[1]} outputs per pixel, and any of them may compute "
-                "the logits", hint=f"name the module that feeds the correct one{example}",
+                "features", f"cannot tell which module with one channel per class computes the logits ({told})",
+                hint=f"name the module whose output enters the correct one{example}",
             )  # fmt: skip
         return order[0]
 
 
 def exported_module(program: ExportedProgram) -> nn.Module:
-    """Convert a program to a module, with its original submodules if torch can restore them.
+    """Convert an exported program to a module, with its original submodules if torch can restore them.
 
     The attribute `fixed_batch` of the module is the fixed batch size of the program, or None if any size is allowed.
     """
@@ -472,9 +475,9 @@ def _is_explicit(error: BaseException) -> bool:
 def _hint(model: nn.Module, inputs: list[Any]) -> str:
     fixed = getattr(model, "fixed_batch", None)
     if fixed is not None and any(isinstance(one, Tensor) and one.ndim and len(one) != fixed for one in inputs):
-        return f"it was exported for {fixed} rows: pass batch_size={fixed}, or export it with dynamic_shapes"
+        return f"it was exported for batches of size {fixed}: pass batch_size={fixed}, or export it with dynamic_shapes"
     return (
-        "pass one input per argument of its forward method, with the shape, type and scale used in training; "
+        "pass one input per argument of the model's forward method, with the shape, type and scale used in training; "
         "x[None] adds a batch axis to a single input"
     )
 
@@ -485,7 +488,7 @@ def find_values(result: Any) -> Tensor:
     if values is None:
         held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
         raise Problem(
-            "model", f"it returned {type(result).__name__}{held}",
+            "model", f"it returned a value of type {type(result).__name__}{held}",
             hint="return a tensor, a tuple that starts with a tensor, a dict with 'logits' or an object with .logits",
         )  # fmt: skip
     if not values.is_floating_point():
@@ -557,7 +560,7 @@ def _difference(output: Tensor, logits: Tensor) -> float:
 
 @torch.no_grad()
 def fingerprint(model: nn.Module) -> list[float] | None:
-    """Return the numbers of `TorchRunner.fingerprint`, or None if there are no weights with values."""
+    """Return the numbers of `TorchRunner.fingerprint`; None if there are no weights, or if some have no values yet."""
     module = original(model)
     parameters = [one for one in module.parameters() if one.is_floating_point()]
     kept = {
