@@ -133,7 +133,7 @@ def test_several_inputs(tmp_path, rng) -> None:
     close(collect(path, [((a[:5], b[:5]), y[:5]), ((a[5:], b[5:]), y[5:])], progress=False).logits, expected)
     with pytest.raises(ValueError, match="'b'"):
         collect(path, {"a": a, "bee": b}, progress=False)
-    with pytest.raises(ValueError, match="'a'.*number of inputs"):
+    with pytest.raises(ValueError, match=r"'a'.*number of inputs"):
         collect(path, a, progress=False)
 
 

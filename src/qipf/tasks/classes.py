@@ -24,7 +24,8 @@ class Classes(Task):
 
     Args:
         raw: Treat the output as logits, even if it looks like probabilities. By default, the input of a final softmax
-            or sigmoid is read, and an error is raised if the output still looks like probabilities.
+            or sigmoid is read; if the output still looks like probabilities, their logarithms are used or an error is
+            raised.
     """
 
     name: ClassVar[str] = "classes"
@@ -100,7 +101,7 @@ class Labels(Task):
             row, column = np.argwhere((values != 0) & (values != 1))[0].tolist()
             raise Problem(
                 "labels", f"{values[row, column]} for label {column}", expected="0 or 1",
-                row=int(batch.numbers[row]), hint="remove such inputs; for regression, pass task='numbers'",
+                row=int(batch.numbers[row]), hint="remove such inputs, or pass task='numbers' for regression",
             )  # fmt: skip
         return xp.astype(table, xp.int64)
 
@@ -229,6 +230,6 @@ def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> Non
     if missing:
         shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         warnings.warn(
-            f"data: {len(missing)} of {classes} classes have no inputs ({shown}); shuffle or extend the data",
+            f"data: there are no inputs for {len(missing)} of {classes} classes ({shown}); shuffle or extend the data",
             stacklevel=stacklevel,
         )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WAITING = 2**22
 """The maximum number of bytes buffered on the model's device; a few large copies are faster than many small ones."""
 MOST_WAITING = 256
-"""The maximum number of buffered batches, which limits the overhead of small batches."""
+"""The maximum number of buffered batches; it limits the overhead of very small batches."""
 LOOK = 8
 """The number of dataset items loaded to infer the task; for arrays, a batch of the default size is used."""
 NO_DATA = "is the dataset empty, or the iterator exhausted?"
@@ -56,7 +56,7 @@ class Start(NamedTuple):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
-        """Provide a function that runs passes, including passes over views, inside a `with` block."""
+        """Return a context manager that provides a function for running passes, including passes over views."""
         views = {key: view for key, view in read.items() if isinstance(view, View)}
         plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
         with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
@@ -94,8 +94,9 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
-    """Return what to record, keyed by "features" and "layer:..."; omit "features" if no layer computes the logits.
+    """Return what to record, keyed by "features" and "layer:...".
 
+    "features" is missing if `features` is False, or if it is None and the input of the last layer cannot be read.
     `layers` may also contain views and other readings that a scorer requests.
     """
     if not isinstance(layers, Iterable):
@@ -106,7 +107,7 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
     if isinstance(features, str):
         spec = start.runner.parse(features)
         if start.task.whole and spec.form not in ("mean", "mean-last", "whole"):
-            found = f"{features!r} has one row per input, but there is one {start.task.noun} per position"
+            found = f"{features!r} has one row per input, but the task {start.task.name!r} needs one per position"
             raise Problem("features", found, hint=f"pass {spec.source!r}")
         read["features"] = FeatureSpec(spec.source, "whole") if start.task.whole else spec
     elif features is not False:
@@ -126,7 +127,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
-    """Yield the parts of all batches; delete each part before requesting the next, to save memory."""
+    """Yield the parts of all batches; to save memory, the caller should delete each part before requesting the next."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
@@ -147,13 +148,13 @@ def collect(
     batch_size: int | None = None,
     progress: bool = True,
 ) -> Outputs:
-    """Run a trained model once over data and return its logits, features and labels, one row per prediction.
+    """Run a trained model once over data and return logits, features and labels, with one row per prediction.
 
     The model is left unchanged, even after an error: modes, hooks, buffers and random states are restored. If the model
     ends in a softmax or sigmoid, the input of that layer is returned as logits.
 
     For tasks with one prediction per input, features are averaged over space or over the sequence to shape (N, D).
-    Inputs are cast to the model's floating-point type; half-precision outputs are stored as float32. If a module is
+    Floating-point inputs are cast to the model's type; half-precision outputs are stored as float32. If a module is
     called several times, its last call is recorded.
 
     The results are in the order of the data. They are torch tensors if the model is a torch module or if the task is
@@ -165,15 +166,15 @@ def collect(
             such as a JAX function or a Keras model.
         data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches.
             A tuple of two arrays is read as inputs and labels, a list of two arrays as two batches of inputs. Pass
-            several inputs as ((a, b), labels), as ((a, b), None) without labels, or as a dict whose keys are argument
-            names of `forward`. A single input in a dict may also have a common name such as "image".
+            several inputs as ((a, b), labels), as ((a, b), None) if there are no labels, or as a dict whose keys are
+            argument names of `forward`. A single input in a dict may also have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
             `qipf.tasks.Pixels(tile=512)`; None to infer it from the output and the labels.
         features: The name of the module or tensor to record as features; None for the input of the layer that computes
             the logits, if there is one; False for no features.
         layers: Names of additional modules or tensors to record in `Outputs.layers`.
         most: The maximum number of tokens or pixels, drawn at random; None to keep all tokens, or
-            `qipf.tasks.Pixels.per_image` pixels per image.
+            at most `qipf.tasks.Pixels.per_image` pixels per image.
         seed: The seed of the random sample.
         device: The device of the inputs; None for the model's device.
         store: The device of the results; None for the model's device.
@@ -238,15 +239,15 @@ def collect_augmented(
     trial: ViewTrial | None = None,
     progress: bool = True,
 ) -> Outputs:
-    """Return the rows of all inputs and their perturbed copies.
+    """Return the rows of the inputs and of their perturbed copies.
 
     For classes, the rows are in bfloat16 on the model's device, `groups` contains the index of the input, and
     `positions` contains the index of the copy, which is 0 for the unperturbed input.
 
     Args:
         start: The model and labelled data.
-        spec: The features of the head, stored as a layer of the outputs for classes and as `features` for other tasks.
-        draws: The number of perturbed copies per input.
+        spec: The features to record, stored in `Outputs.layers` for classes and in `Outputs.features` for other tasks.
+        draws: The number of perturbed copies per input; functions in `own` may add more (see `Perturber.ways`).
         perturb: Use the built-in perturbations.
         own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
@@ -338,7 +339,7 @@ class Columns:
 
     Args:
         store: The device of torch tensors; None to leave them on their own devices.
-        inputs: The number of inputs, if known, to allocate each buffer once.
+        inputs: The number of inputs, with which each buffer is allocated only once; None if unknown.
         half: Store floating-point values as bfloat16 tensors.
     """
 
@@ -349,7 +350,7 @@ class Columns:
         self._bytes = self._seen = 0
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
-        """Append the rows of a batch or of a part of it, in which the first input has index `first`."""
+        """Append the rows of a batch, or of a part of it; `first` is the index of the first input of the batch."""
         found = {name: self._moved(values) for name, values in rows.arrays().items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first

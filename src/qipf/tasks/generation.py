@@ -15,8 +15,8 @@ from qipf.tasks.vocabulary import summarise_logits
 class GenerationWatch:
     """A logits processor for `generate` that records a summary of each token without changing the logits.
 
-    Pass it as the first processor, `model.generate(ids, logits_processor=[watch])` in Hugging Face Transformers, or
-    call `watch(ids, logits)` at each step of your own loop. Then call `watch.tokens(sequences)`. Beam search is not
+    In Hugging Face Transformers, pass it as the first processor: `model.generate(ids, logits_processor=[watch])`. In
+    your own loop, call `watch(ids, logits)` at each step. Then call `watch.tokens(sequences)`. Beam search is not
     supported, because it reorders the sequences between steps.
 
     Args:
@@ -27,7 +27,7 @@ class GenerationWatch:
         check_whole("top", top, 2)
         self.top = top
         self._steps: list[TokenSummary] = []
-        self._chosen: list[Tensor] = []  # the log probability of the token that each step added
+        self._chosen: list[Tensor] = []  # the log probabilities of the tokens that each step added
         self._logits: Tensor | None = None
         self._ids: Tensor | None = None
         self._start = 0
@@ -68,8 +68,8 @@ class GenerationWatch:
         total = self._start + len(self._steps)
         if sequences.shape != (len(self._ids), total) or not torch.equal(sequences[:, :-1], self._ids):
             raise ValueError(
-                f"sequences: expected the recorded prompts and {len(self._steps)} generated tokens, shape "
-                f"{(len(self._ids), total)}, got other sequences of shape {tuple(sequences.shape)}"
+                f"sequences: expected the recorded prompts and tokens, shape {(len(self._ids), total)}, got other "
+                f"sequences of shape {tuple(sequences.shape)}"
             )
         made = sequences[:, self._start :]
         ended = torch.zeros_like(made, dtype=torch.bool) if end is None else made == end

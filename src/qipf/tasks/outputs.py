@@ -15,8 +15,8 @@ from qipf.arrays import Array, check_not_masked, is_traced, namespace, to_numpy,
 from qipf.runners.runner import CORNER, SURE, has_probabilities
 
 PROBABILITIES = (
-    "logits: the values look like probabilities; pass the input of the softmax or sigmoid, or "
-    "numpy.log(numpy.clip(p, 1e-7, 1)), or numpy.log(p / (1 - p)) for one column"
+    "logits: the values p look like probabilities; pass the input of the softmax or sigmoid, or "
+    "numpy.log(numpy.clip(p, 1e-7, 1)) (for one column, numpy.log(p / (1 - p)))"
 )
 Method = Literal["mean", "max", "sum"]
 """Methods for summarising several values."""
@@ -47,9 +47,9 @@ class TokenSummary(NamedTuple):
 class Outputs:
     """Logits, features and labels of M predictions, as arrays of any supported library.
 
-    A single column contains the logits of a binary model (which predicts `logit > 0`) if the labels are integers,
-    booleans, or all 0.0 or 1.0. Otherwise, it contains the predictions of a regression model. Probabilities passed as
-    logits trigger a warning.
+    Unless `task` is given, a single column contains the logits of a binary model (which predicts 1 if `logit > 0`) if
+    the labels are integers, booleans, or all 0.0 or 1.0; otherwise, it contains the predictions of a regression model.
+    Probabilities passed as logits trigger a warning.
 
     Attributes:
         logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for regression, the predictions;
@@ -224,7 +224,7 @@ class Scored:
 
     Attributes:
         uncertainty: The uncertainties; higher means less certain, and NaN marks masked tokens.
-        predicted: The predictions: classes, 0 or 1, tokens, or numbers.
+        predicted: The predicted classes, labels (0 or 1), tokens or numbers.
         labels: The true classes or targets, or None.
         counted: A mask that is False for padding and for ignored labels.
         numbers: The index of each input in the user's data.
@@ -339,8 +339,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
 def check_targets(labels: Array) -> None:
     """Raise Problem if floating-point labels could be classes, in which case the user must pass the task.
 
-    Labels are ambiguous if all are -1 or 1, if at least ten rows have only two distinct values, or if there are several
-    columns and every row sums to 1.
+    Labels are ambiguous if all are -1 or 1, if there are at least ten rows but only two distinct values, or if there
+    are several columns and every row is non-negative and sums to 1.
     """
     if 0 in labels.shape or is_traced(labels):
         return
@@ -357,7 +357,7 @@ def check_targets(labels: Array) -> None:
 
 
 def as_classes(labels: Array, columns: int) -> Array:
-    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; otherwise unchanged."""
+    """Convert labels of 0.0 and 1.0 for a one-logit classifier to integers; return other labels unchanged."""
     xp = namespace(labels)
     floating = columns == 1 and len(labels.shape) == 1 and xp.isdtype(labels.dtype, "real floating")
     return xp.astype(labels, xp.int64) if floating and zeros_and_ones(labels) else labels
@@ -404,7 +404,7 @@ def _check_columns(labels: Array, columns: int, task: str) -> None:
     if len(shape) == 2 and shape[1] == columns:
         if task != "numbers" and zeros_and_ones(labels):
             hint = "pass task='labels' if each column is a separate label, or labels.argmax(1) for one-hot classes"
-            raise Problem("labels", f"{found}, all 0 or 1", hint=hint)
+            raise Problem("labels", f"{found}, and all labels are 0 or 1", hint=hint)
         if task != "classes" and namespace(labels).isdtype(labels.dtype, "real floating"):
             return
     raise Problem("labels", found, hint="pass one class per row, (N,), or floating-point targets (N, k)")

@@ -11,15 +11,15 @@ If each input has one prediction or several labels:
 
 In a table row, a random fraction of the values, up to half, is replaced by values of random rows or by column means, or
 noise is added whose standard deviation is at most that of the column. Up to half of the tokens of a text are replaced
-by tokens of random texts. Replacements come from the same column, so that they are plausible. Images are perturbed as
-described in `qipf.tasks.perturbations`, which contains none of the shifts evaluated in the paper. If there are several
-inputs, each input in one of these forms is perturbed; masks and other arguments are unchanged.
+by tokens of random texts. Replacements come from the same column or position, so that they are plausible. Images are
+perturbed as described in `qipf.tasks.perturbations`, which contains none of the shifts evaluated in the paper. If there
+are several inputs, each input in one of these forms is perturbed; masks and other arguments are unchanged.
 
 If there is one prediction per pixel or token, positions must not change:
 
 | inputs | built-in perturbation |
 |---|---|
-| images (N, c, h, w) | noise, blur, less contrast, pixelation or a tone change, with equal probability |
+| images (N, c, h, w) | noise, blur, reduced contrast, pixelation or a tone change, with equal probability |
 | tokens (N, length), integers | up to 30% of the tokens, never the first, are replaced by random tokens of the batch |
 
 A tone change scales the contrast by a factor between 0.5 and 1.5 and shifts the brightness by up to 40% of the range
@@ -48,7 +48,7 @@ Perturb = Callable[[Any, torch.Generator], Any]
 IN_PLACE = ("gaussian-noise", "blur", "contrast", "pixelate")
 """Image perturbations that do not move pixels."""
 MOST_TOKENS = 0.3
-"""The maximum fraction of the tokens of a text that are replaced in place."""
+"""The maximum fraction of the tokens of a text that are replaced if there is one prediction per token."""
 _OTHERS = tuple(name for name in PERTURBATIONS if name != "elastic")
 _MASKS = ("attention_mask", "mask")
 
@@ -72,8 +72,9 @@ class Perturber:
     def ways(self, inputs: Any, draws: int) -> list[Perturb | None]:
         """Return one entry per perturbed copy: a user function, or None for the built-in perturbations.
 
-        There are `draws` built-in copies and half that number per function. Without built-in copies, there are `draws`
-        copies, or one per function if that is more. The list is empty if the inputs cannot be perturbed.
+        There are `draws` built-in copies and half that number, at least one, per function. Without built-in copies,
+        there are `draws` copies, or one per function if that is more. The list is empty if the inputs cannot be
+        perturbed.
         """
         if self._builtin and self._forms(self._tensors(inputs)):
             return [None] * draws + max(1, draws // 2) * list(self._own)
@@ -97,7 +98,7 @@ class Perturber:
         changed = {key: self._changed(key, form, parts) for key, form in self._forms(given).items()}
         if not changed:
             raise Problem(
-                "data", f"there is no built-in perturbation for inputs such as {describe(inputs)}",
+                "data", f"there is no built-in perturbation for these inputs ({describe(inputs)})",
                 hint="pass a function of the inputs and a generator as perturb_only=, or pass perturb=False",
             )  # fmt: skip
         parts |= changed
@@ -235,7 +236,10 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace up to `MOST_TOKENS` of the tokens of each text, except the first, by random tokens of the batch."""
+    """Replace a random fraction of the tokens of each text, except the first, by random tokens of the batch.
+
+    The fraction is uniform in [0, `MOST_TOKENS`].
+    """
     share = MOST_TOKENS * torch.rand(len(ids), 1, generator=generator)
     chosen = torch.rand(ids.shape, generator=generator) < share
     chosen[:, :1] = False
@@ -244,9 +248,9 @@ def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = None) -> Tensor:
-    """Replace a random fraction of each row's values, uniform in [0, 1/2], by values of the same column in random rows.
+    """Replace a random fraction of the values of each row by values of the same column in random rows.
 
-    Values for which `keep` is True neither change nor replace others.
+    The fraction is uniform in [0, 1/2]. Values for which `keep` is True neither change nor replace others.
     """
     count, width = values.shape
     device = values.device
@@ -259,7 +263,7 @@ def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = N
 
 
 def _some(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose a random fraction of the positions of each row, uniform in [0, 1/2]."""
+    """Choose a random fraction, uniform in [0, 1/2], of the positions of each row."""
     share = torch.rand(len(values), 1, generator=generator, device=values.device) / 2
     return torch.rand(values.shape, generator=generator, device=values.device) < share
 

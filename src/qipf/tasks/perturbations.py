@@ -54,7 +54,7 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tenso
         raise ValueError(f"name: unknown perturbation {name!r}; choose one of {', '.join(PERTURBATIONS)}")
     check_images(images)
     if not 0 <= intensity <= _UPPER[name] or not math.isfinite(intensity):
-        raise ValueError(f"intensity: expected a finite number from 0 to {_UPPER[name]} for {name}, got {intensity}")
+        raise ValueError(f"intensity: expected a finite number in [0, {_UPPER[name]}] for {name}, got {intensity}")
     kinds = torch.full((len(images),), list(PERTURBATIONS).index(name))
     intensities = torch.full((len(images),), float(intensity), dtype=_wide(images), device=images.device)
     return perturb_batch(images, kinds, intensities, torch.Generator(images.device).manual_seed(seed))
@@ -90,7 +90,7 @@ def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator:
 def draw_perturbations(
     count: int, generator: torch.Generator, names: Sequence[str] = tuple(PERTURBATIONS)
 ) -> tuple[Tensor, Tensor]:
-    """Draw `count` random kinds from `names`, and `count` random intensities, on the device of the generator."""
+    """Draw `count` perturbations from `names`, as indices into `PERTURBATIONS`, and an intensity for each."""
     device = generator.device
     known = list(PERTURBATIONS)
     numbers = torch.tensor([known.index(name) for name in names], device=device)
@@ -127,7 +127,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 
 def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> Tensor:
-    """Apply one perturbation to all images, with one intensity `(N,)` and random numbers per image."""
+    """Apply one perturbation to all images, with one intensity per image and the numbers from `_drawn`."""
     height, width = images.shape[-2:]
     amount = strength.to(images.dtype)[:, None, None, None]
     if name == "gaussian-noise":

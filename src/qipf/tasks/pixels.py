@@ -60,8 +60,8 @@ class Pixels(Task):
     Args:
         ignore: The label or labels of pixels to ignore; None to ignore -100, and also 255 if it is not a class.
         per_image: The maximum number of labelled pixels sampled from each image to fit a scorer.
-        tile: The maximum height and width of the images in a pass. Larger images are cut into tiles of this size to
-            save memory. None to pass whole images.
+        tile: The maximum height and width of the images in a pass; to save memory, larger images are cut into tiles of
+            this size. None to run the model on whole images.
         overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap`
             is at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which
             the network reduces the resolution. As a test, the logits of one tile are also computed from a larger tile;
@@ -128,7 +128,7 @@ class Pixels(Task):
             raise Problem(
                 "labels", f"{int(labels[image, row, column])} at pixel row {row}, column {column} of the image",
                 expected=f"classes from 0 to {classes - 1}{left}", row=int(batch.numbers[image]),
-                hint="pass the label of unlabelled pixels as Pixels(ignore=...) or --task pixels:ignore=...",
+                hint="pass the label to ignore as Pixels(ignore=...) or --task pixels:ignore=...",
             )  # fmt: skip
         if classes == 2 and self.ignore is None and _are_masks(labels):
             raise Problem(
@@ -145,7 +145,7 @@ class Pixels(Task):
             return
         height, width = find_images(batch).shape[2:]
         for number, tile in enumerate(cut(height, width, self.tile, self.overlap)):
-            # Keep no reference to the part, or the logits of two tiles would be in memory.
+            # Keep no reference to the part; otherwise, the logits of two tiles would be in memory.
             check = number == 1 and batch.number == 0
             yield self._checked(run, batch, tile) if check else self._part(run(cut_batch(batch, tile)), batch, tile)
 
@@ -209,7 +209,7 @@ class Pixels(Task):
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
         """Return one row per image, with the mean and the largest score of its labelled pixels.
 
-        If no pixel is labelled, all pixels of the image are used.
+        If an image has no labelled pixels, all its pixels are used.
         """
         del scorer
         known, doubt = to_numpy(scored.counted), to_numpy(scored.uncertainty)
@@ -238,7 +238,7 @@ class Pixels(Task):
         return output[0], height, width
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Return the pixels, or `most` random ones.
+        """Return the pixels, or a random sample of `most` pixels if there are more.
 
         Raises:
             Problem: No pixel has a label.
@@ -279,7 +279,7 @@ class Pixels(Task):
         if difference > limit:
             warnings.warn(
                 f"tile: logits change by up to {difference:.2g} in a larger tile, so scores near the edges of tiles "
-                "are approximate; use a larger overlap, and make tile and overlap multiples of the network stride",
+                "are approximate; use a larger overlap, and make tile and overlap multiples of the network's stride",
                 stacklevel=6,
             )
         return part
@@ -298,7 +298,7 @@ def _draw(labelled: Tensor, per_image: int, generator: Any) -> tuple[Tensor, Ten
 
 
 def _features(part: Part) -> Tensor | None:
-    """Return the feature map (N, D, h, w) of the whole tile."""
+    """Return the feature map (N, D, h, w) of the whole tile, or None if there are no features."""
     values = part.features.get("features")
     if values is None:
         return None

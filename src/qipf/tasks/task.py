@@ -32,8 +32,8 @@ class Part(NamedTuple):
         batch: The batch.
         logits: The logits, in the shape that the task expects.
         features: The recorded features.
-        tile: The `Tile` of the logits, for pixels.
-        chosen: The `Chosen` tokens, for tokens.
+        tile: The `qipf.tasks.pixels.Tile` of the logits; None for other tasks.
+        chosen: The tokens to keep, as `qipf.tasks.tokens.Chosen`; None for other tasks.
     """
 
     batch: Batch
@@ -65,7 +65,7 @@ class ProbeSettings(NamedTuple):
     """Settings of the recommended probe of a task.
 
     Attributes:
-        copies: The number of perturbed copies per input; None if `effort` sets it.
+        copies: The number of perturbed copies per input; None if the argument `effort` of `qipf.default` sets it.
         reading: "best" for the runner's default features, "head" for the input of the layer that computes the logits.
         half: Store features in bfloat16.
         settings: Arguments of `qipf.Probe`.
@@ -83,7 +83,7 @@ class Task(ABC):
 
     Attributes:
         name: The name used in files, plans and arguments.
-        noun: The word for one prediction.
+        noun: The word for one prediction in messages.
         independent: True if predictions are independent, as statistical guarantees require.
         judged_by: "errors" if scores are evaluated by error detection, "intervals" for regression.
         batch_size: The default number of inputs per batch.
@@ -125,7 +125,7 @@ class Task(ABC):
         return Outputs.unchecked(part.logits, features=features, labels=labels, layers=layers, task=self.name)
 
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all predictions in blocks, each as an index into the array of predictions and its rows."""
+        """Yield all predictions in blocks, each as a pair: an index into the array of predictions, and the outputs."""
         yield slice(None), self.sample(part, None, Draw(0))
 
     def resolved(self, batch: Batch) -> Task:
@@ -134,7 +134,10 @@ class Task(ABC):
         return self
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Run the model on a batch and yield the results in parts; delete each part before requesting the next."""
+        """Run the model on a batch and yield the results in parts.
+
+        To save memory, the caller should delete each part before requesting the next.
+        """
         found = run(batch)
         yield Part(batch, self.arranged(found.logits), found.features)
 
@@ -146,7 +149,7 @@ class Task(ABC):
         if len(shape) > 2 and all(size == 1 for size in shape[2:]):
             return namespace(logits).reshape(logits, (shape[0], -1))
         if len(shape) != 2:
-            raise Problem("model", f"an output of shape {shape}", expected=f"(N, C) for {self.name}", hint=FORMS)
+            raise Problem("model", f"an output of shape {shape}", expected=f"(N, C) for {self.name!r}", hint=FORMS)
         return logits
 
     def counted(self, part: Part, labels: Array | None) -> Array:
@@ -178,7 +181,10 @@ class Task(ABC):
         return ""
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Check collected rows and return them; if the task is `whole`, return at most `most` random rows in order."""
+        """Return the collected rows, possibly after further checks.
+
+        If the task is `whole`, at most `most` rows are returned, chosen at random and kept in order.
+        """
         del numbers
         if most is None or not self.whole or len(outputs) <= most:
             return outputs

@@ -48,7 +48,7 @@ class Tokens(Task):
     `attention_mask` is 0 are excluded.
 
     Args:
-        shift: True if the logits at a position predict the next label, as in causal language models of Hugging Face;
+        shift: True if the logits at a position predict the next label, as in Hugging Face causal language models;
             False if they predict the label at the same position, as in taggers and masked language models. None means
             True, except that an error is raised if the labels are not the token ids.
         ignore: The label of tokens to ignore.
@@ -107,7 +107,7 @@ class Tokens(Task):
         if share < 1 and (share < FEW_IDS or share <= following):
             raise Problem(
                 "shift", f"{share:.0%} of the labels equal the id at their position, {following:.0%} the next id",
-                hint="pass shift=False if the logits at t predict label t, or shift=True for t + 1",
+                hint="pass shift=False if the logits at t predict label t, or shift=True for label t + 1",
             )  # fmt: skip
         return replace(self, shift=True)
 
@@ -138,7 +138,7 @@ class Tokens(Task):
         """Select the counted tokens, then run the model on the batch."""
         require("torch", extra="torch")
         chosen = self._choose(batch)
-        # Keep no reference to the logits, or those of two batches would be in memory.
+        # Keep no reference to the logits; otherwise, those of two batches would be in memory.
         for part in super().passes(run, batch):
             yield part._replace(chosen=chosen)
 
@@ -177,7 +177,7 @@ class Tokens(Task):
             yield (rows // length, rows % length), self._rows(part, rows, None)
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return a mask of unmasked tokens whose label is not ignored."""
+        """Return a boolean array that is True for unmasked tokens whose label is not ignored."""
         del labels  # the tokens were selected before the pass
         import torch
 
@@ -209,7 +209,7 @@ class Tokens(Task):
             self._raise_not_finite(int(part.batch.numbers[row]), position)
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Return the tokens, or `most` random tokens in order.
+        """Return the tokens, or at most `most` of them, chosen at random and kept in order.
 
         Raises:
             Problem: There are no tokens, or the logits of a token are NaN, infinite or all masked.
@@ -274,9 +274,9 @@ class Tokens(Task):
         )  # fmt: skip
 
     def _choose(self, batch: Batch) -> Chosen | None:
-        """Select the counted tokens of a batch before the model runs, so that a GPU does not wait.
+        """Select the counted tokens of a batch before the model runs, so that a GPU is not kept waiting.
 
-        `check` reports inconsistent labels and masks.
+        Return None if there are neither labels nor masks, or if they are inconsistent, which `check` reports.
         """
         import torch
 
@@ -313,13 +313,13 @@ class Tokens(Task):
         position = int(rows[first]) % length + int(self.shifted)
         raise Problem(
             "labels", f"{int(labels[first])} at position {position}",
-            expected=f"tokens from 0 to {words - 1}, one per logit, or {self.ignore} to ignore a token",
+            expected=f"tokens from 0 to {words - 1}, or {self.ignore} to ignore a token",
             row=int(part.batch.numbers[int(rows[first]) // length]),
         )  # fmt: skip
 
     def _raise_not_finite(self, row: int, position: int) -> None:
         hint = "check this text, or run the model in single precision"
-        raise Problem("logits", f"NaN or infinite values at position {position}", row=row, hint=hint)
+        raise Problem("logits", f"NaN, infinite or only masked values at position {position}", row=row, hint=hint)
 
 
 def log_probability(outputs: Outputs, *, normalised: bool = True) -> np.ndarray:

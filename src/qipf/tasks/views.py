@@ -89,7 +89,7 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
     if not views:
         return run
     if task.name != "classes":
-        raise Problem("views", f"not supported for {task.name}", hint="omit views")
+        raise Problem("views", f"not supported for the task {task.name!r}", hint="omit views")
 
     def every(batch: Batch) -> Pass:
         found = run(batch)
@@ -124,7 +124,7 @@ class ViewTrial:
             seen = few if not name else few.replaced(viewed(few.inputs, name))
             try:
                 found = to_numpy(predicted_classes(self._task.arranged(run(seen).logits)))
-            except Problem:  # the model accepts only one batch size
+            except Problem:  # the model may accept only one batch size
                 self._share = 0.0
                 return
             self._right[name] += int((found == to_numpy(few.labels).reshape(found.shape)).sum())
