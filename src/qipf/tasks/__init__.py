@@ -1,4 +1,4 @@
-"""Tasks, which define what a prediction is: the class of an input or pixel, one of several labels, a token, or numbers."""
+"""Tasks: a prediction is the class of an input or pixel, one of several labels, a token, or a row of numbers."""
 
 from qipf.tasks.classes import Classes, Labels, Numbers
 from qipf.tasks.finding import TASKS, find_task, make_task

@@ -47,7 +47,7 @@ class TokenSummary(NamedTuple):
 class Outputs:
     """Logits, features and labels of M predictions, as arrays of any supported library.
 
-    Unless `task` is given, a single column contains the logits of a binary model (which predicts 1 if `logit > 0`) if
+    By default, a single column contains the logits of a binary model (which predicts 1 if `logit > 0`) if
     the labels are integers, booleans, or all 0.0 or 1.0; otherwise, it contains the predictions of a regression model.
     Probabilities passed as logits trigger a warning.
 

@@ -83,7 +83,7 @@ class Task(ABC):
 
     Attributes:
         name: The name used in files, plans and arguments.
-        noun: The word for one prediction in messages.
+        noun: The word that messages use for one prediction.
         independent: True if predictions are independent, as statistical guarantees require.
         judged_by: "errors" if scores are evaluated by error detection, "intervals" for regression.
         batch_size: The default number of inputs per batch.
@@ -149,7 +149,8 @@ class Task(ABC):
         if len(shape) > 2 and all(size == 1 for size in shape[2:]):
             return namespace(logits).reshape(logits, (shape[0], -1))
         if len(shape) != 2:
-            raise Problem("model", f"an output of shape {shape}", expected=f"(N, C) for {self.name!r}", hint=FORMS)
+            expected = f"(N, C) for the task {self.name!r}"
+            raise Problem("model", f"an output of shape {shape}", expected=expected, hint=FORMS)
         return logits
 
     def counted(self, part: Part, labels: Array | None) -> Array:
