@@ -170,7 +170,7 @@ def test_the_output_can_be_named(tmp_path, x, capsys) -> None:
     outputs = [("label", TensorProto.INT64, ["N"]), ("first", FLOAT, ["N", 5]), ("second", FLOAT, ["N", 3])]
     path = save(tmp_path / "n.onnx", nodes, [("x", FLOAT, ["N", 6])], outputs, inner=INNER, outer=OUTER)
     close(collect(path, x).logits, x @ INNER)
-    assert "'first' is read" in capsys.readouterr().err
+    assert "first of the outputs 'first', 'second'" in capsys.readouterr().err
     close(collect(OnnxModel(path, output="second"), x, progress=False).logits, x @ INNER @ OUTER)
     with pytest.raises(ValueError, match="third"):
         OnnxModel(path, output="third")
