@@ -113,6 +113,10 @@ def _prototype(results: Results) -> Twins:
     return _of(results, "twin/prototype")
 
 
+def _deeper(results: Results) -> Twins:
+    return _of(results, "twin/deeper")
+
+
 def _counted(name: str, pair: Units) -> str:
     return f"{PAIRS[name]}, {len(pair.bases)} network{'s' * (len(pair.bases) > 1)}"
 
@@ -157,6 +161,7 @@ def _close(cell: str) -> str:
 
 @table("twin-scores-{name}", name=PAIRS)
 @table("prototype-scores-{name}", name=PAIRS, record=_prototype)
+@table("deeper-scores-{name}", name=PAIRS, record=_deeper)
 def scores(results: Results, name: str, record: Callable[[Results], Twins] = _of) -> str:
     """Return every row of a pair, by column."""
     pair = record(results).pairs[name]
@@ -190,20 +195,20 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
             ours = row if pair.with_row(row) else "twin"  # a network may have no valid view
             gap = found.difference(ours, theirs, column, metric, name)
             words = f"{ours} - {theirs}, {COLUMNS[column]}, {BOTH[metric]}"
-            yield _bar(name, pair, words, signed(gap), gap.value, gap.value > least)
+            yield _bar(name, words, signed(gap), gap.value, gap.value > least)
         ours = "twin x2" if pair.with_row("twin x2") else "twin"
         for theirs, column, least in (("ensemble of 10", "shift", 0.0), ("network", "clean", -0.003)):
             gap = pair.accuracy(ours, column) - pair.accuracy(theirs, column)
             words = f"accuracy of {ours} - {theirs}, {COLUMNS[column]}"
-            yield _bar(name, pair, words, f"{gap:+.3f}", gap, gap >= least)
+            yield _bar(name, words, f"{gap:+.3f}", gap, gap >= least)
         parts = pair.units[0]["parts"]
         spent = parts["fit"]["twin_seconds"] / parts["network"]["training_seconds"]
-        yield _bar(name, pair, "fitting time / training time, at most 1.5", f"{spent:.2f}", spent, spent <= LONGEST)
+        yield _bar(name, "fitting time / training time, at most 1.5", f"{spent:.2f}", spent, spent <= LONGEST)
 
 
-def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) -> tuple[list[str], bool]:
+def _bar(name: str, words: str, shown: str, gap: float, met: bool) -> tuple[list[str], bool]:
     verdict = ("met" if met else "**missed**") + (" (tie)" if abs(gap) < SMALLEST else "")
-    return [_counted(name, pair), words, shown, verdict], met
+    return [PAIRS[name], words, shown, verdict], met
 
 
 @table("twin-bars")
@@ -238,6 +243,21 @@ def without_elastic(results: Results, score: str) -> str:
 def without_relative(results: Results) -> str:
     """Return the lead of the twin x2 on CIFAR-10 in the column "unrelated"."""
     return gap(results, "twin x2", "ensemble of 10", "no relative", *SETS["cifar"])
+
+
+@table("few-labels")
+def few_labels(results: Results) -> str:
+    """Return the ROC-AUC on clean images by the number of labels per class, averaged over the draws."""
+    found = {name: unit["parts"]["few"]["few"] for name, pair in _deeper(results).pairs.items() for unit in pair.units}
+
+    def cell(labels: int, column: tuple[str, str]) -> str:
+        name, score = column
+        values = [one[score][0] for one in found[name] if one["labels"] == labels and score in one]
+        return number(sum(values) / len(values)) if values else NOTHING
+
+    counts = {one["labels"]: str(one["labels"]) for draws in found.values() for one in draws}
+    columns = {(name, score): f"{PAIRS[name]}, {score}" for name in found for score in ("max softmax", "probe", "twin")}
+    return grid("labels per class", counts, columns, cell)
 
 
 @table("twin-accuracy")

@@ -342,9 +342,10 @@ class OnnxRunner(Runner):
             return [(one, inputs[one.name]) for one in self.inputs]
         given = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
         if len(given) != len(self.inputs):
+            several = "pass several inputs as a dict keyed by name, or as ((a, b), labels)"
             raise Problem(
                 "data", f"batch {number}: the ONNX model takes {wanted}, but the number of inputs in the data is "
-                f"{len(given)}", hint="pass several inputs as a dict keyed by name, or as ((a, b), labels)",
+                f"{len(given)}", hint=several if len(self.inputs) > 1 else "pass only this input",
             )  # fmt: skip
         return list(zip(self.inputs, given, strict=True))
 
@@ -474,7 +475,7 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     )
     if wrong:
         scale = f"scale it as in training, for example x.astype('{name}') / 255"
-        hint = scale if name.kind == "f" else "convert the data first"
+        hint = scale if array.dtype == np.uint8 else "convert the data first"
         raise Problem("data", f"{found} takes {name}, but the data has type {array.dtype}", hint=hint)
     _check_shape(array, to, found)
     if array.dtype == name:
