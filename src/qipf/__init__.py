@@ -1,6 +1,6 @@
 """Estimate the uncertainty of a trained network's predictions in one forward pass, without retraining.
 
-The top level contains what most programs need. These subpackages and modules contain more:
+The top level contains what most users need. These subpackages and modules contain more:
 
 * `qipf.fields`: the mathematics of the paper;
 * `qipf.tasks`: the tasks, such as classification and regression, and their options;

@@ -1,4 +1,4 @@
-"""Helpers for arrays of NumPy, torch, JAX and any other library that follows the array API standard."""
+"""Helpers for arrays of NumPy, PyTorch, JAX and any other library that follows the array API standard."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def as_array(values: Any, name: str) -> Array:
 
     Raises:
         TypeError: `values` is an array of another dtype, or does not consist of numbers.
+        Problem: `values` is a masked array with masked entries.
     """
     array: Any = values
     check_not_masked(values, name)
@@ -42,7 +43,8 @@ def as_array(values: Any, name: str) -> Array:
         try:
             array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{name}: expected numbers, got a list that cannot become an array ({error})") from None
+            kind = type(values).__name__
+            raise TypeError(f"{name}: expected numbers, got a {kind} that cannot be converted ({error})") from None
     xp = namespace(array)
     if not xp.isdtype(array.dtype, "real floating"):
         raise TypeError(
@@ -62,7 +64,8 @@ def check_finite(values: Array, name: str) -> None:
     if not bool(xp.all(finite)):
         good = int(xp.count_nonzero(finite))
         total = math.prod(finite.shape)
-        raise ValueError(f"{name}: {total - good} of {total} values are NaN or infinite; remove or replace them")
+        found = f"got NaN or infinity in {total - good} of {total} entries"
+        raise ValueError(f"{name}: expected finite values, {found}; remove or replace these entries")
 
 
 def is_traced(values: Array) -> bool:
@@ -105,7 +108,8 @@ def check_not_masked(values: Any, name: str = "array") -> None:
     """Raise Problem if `values` has masked entries, which a conversion would silently unmask."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.getmaskarray(values).sum())
-        raise Problem(name, f"{count} of {values.size} values are masked", hint="remove the rows that contain them")
+        found = f"masked values in {count} of {values.size} entries"
+        raise Problem(name, found, hint="remove the rows that contain masked values")
 
 
 def like(values: Array, reference: Array) -> Array:
@@ -134,7 +138,9 @@ def row_max(values: Array) -> Array:
 
 
 def interpolate(values: Array, at: Array, to: Array) -> Array:
-    """Evaluate an increasing piecewise-linear function, using only operations that can be exported.
+    """Evaluate an increasing piecewise-linear function, which is constant beyond the first and the last knot.
+
+    If `values` are traced, only operations that can be exported are used.
 
     Args:
         values: (N,) points at which to evaluate the function; NaN stays NaN.

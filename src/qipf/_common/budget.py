@@ -19,10 +19,12 @@ class TooLargeError(Problem):
 
 
 def budget() -> int:
-    """Return the memory limit for decoding a file, in bytes: QIPF_MEMORY_GIB, or 1 GiB if it is not set.
+    """Return the memory limit for decoding a file, in bytes.
+
+    The environment variable QIPF_MEMORY_GIB sets the limit in GiB; the default is 1.
 
     Raises:
-        ValueError: QIPF_MEMORY_GIB is not a positive number.
+        ValueError: QIPF_MEMORY_GIB is not a positive finite number.
     """
     text = os.environ.get(VARIABLE, "1")
     try:
@@ -30,7 +32,7 @@ def budget() -> int:
     except ValueError:
         size = math.nan
     if not 0 < size < math.inf:
-        raise ValueError(f"{VARIABLE}: expected a positive number of GiB, got {text!r}")
+        raise ValueError(f"{VARIABLE}: expected a positive finite number of GiB, got {text!r}")
     return int(size * GIB)
 
 
@@ -58,9 +60,9 @@ def too_large(path: Path, most: int) -> TooLargeError:
 
 @contextmanager
 def limited_memory(most: int) -> Iterator[None]:
-    """Limit this process to `most` additional bytes of memory within the block.
+    """Limit this process to `most` additional bytes of memory (address space) within the block.
 
-    The limit applies to all threads. Outside Linux, there is no limit.
+    The limit applies to all threads. On systems other than Linux, there is no limit.
     """
     try:
         import resource

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class UserError(Exception):
-    """An error of a command, such as an invalid option, whose message is printed without a traceback."""
+    """A command-line error, such as an invalid option; its message is printed without a traceback."""
 
     exit_code = 2
 

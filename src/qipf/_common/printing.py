@@ -1,4 +1,4 @@
-"""Print and parse untrusted strings safely."""
+"""Make untrusted strings safe to print, and parse untrusted TOML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
 def printable(text: object) -> str:
-    """Convert `text` to a string, and escape non-printable characters, such as terminal controls."""
+    """Convert `text` to a string, and escape non-printable characters, such as terminal control characters."""
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in str(text))
 
 
@@ -33,7 +33,8 @@ def _escaped(letter: str) -> str:
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML, with a limit on the number of dots in a line.
 
-    Without the limit, a long key could exhaust the memory, which grows quadratically with the number of its parts.
+    Without the limit, parsing a key with many parts could exhaust the memory: the memory needed is quadratic in the
+    number of parts.
 
     Raises:
         Problem: `text` is invalid or nested too deeply, or a line has more than `MOST_DOTS` dots.

@@ -31,7 +31,7 @@ def track(items: Iterable[T], description: str, *, total: int | None = None, sho
 
 
 def bar(show: bool = True) -> Any:
-    """Return a `rich.progress.Progress` that is shown only if standard error is a terminal."""
+    """Return a `rich.progress.Progress`, which is shown only if `show` is True and standard error is a terminal."""
     rich_progress = require("rich.progress", extra="torch")
     console = require("rich.console", extra="torch").Console(stderr=True)
     return rich_progress.Progress(

@@ -20,9 +20,9 @@ from qipf._common.errors import Problem, check_whole
 from qipf.arrays import Array, check_not_masked
 
 LABELS = ("labels", "label", "targets", "target", "y")
-"""Keys under which a dict may hold labels."""
+"""Keys under which a dict can hold labels."""
 INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
-"""Keys under which a dict may hold the only input of a model, whatever its name in the model."""
+"""Keys under which a dict can hold the input of a model with one input, whatever the model calls that input."""
 MASK = "attention_mask"
 _KINDS = {"U": "strings", "S": "bytes", "O": "Python objects", "M": "dates", "m": "durations", "V": "records"}
 
@@ -76,7 +76,7 @@ class Batch(NamedTuple):
         return self.args[0] if len(self.args) == 1 else self.args
 
     def replaced(self, inputs: Any) -> Batch:
-        """Return a copy with new inputs, in the form of the property `inputs`."""
+        """Return a copy with new inputs, passed in the form that the property `inputs` returns."""
         if not self.args:
             return self._replace(kwargs=inputs)
         return self._replace(args=tuple(inputs) if len(self.args) > 1 else (inputs,))
@@ -119,7 +119,7 @@ class Source:
     _order: np.ndarray | None = None
     """The rows to read from indexed data; None to read all."""
     _limit: int | None = None
-    """The number of rows to read if `_data` is another source; None to read all."""
+    """The maximum number of rows to read if `_data` is another source; None to read all."""
 
     def __init__(self, data: Any, batch_size: int, numbers: Sequence[int] | np.ndarray | None = None) -> None:
         check_whole("batch_size", batch_size, 1)
@@ -161,7 +161,7 @@ class Source:
         return first
 
     def sample(self, size: int, seed: int) -> Source:
-        """Return a source of `size` random rows in their original order; if not `indexed`, of the first `size` rows."""
+        """Return a source of at most `size` rows: if `indexed`, random rows in order, otherwise the first rows."""
         if self.rows is not None and self.rows <= size:
             return self
         picked = copy.copy(self)
@@ -260,13 +260,13 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
     if array.dtype.kind in "biufc":
         return array
     labels = "label" in name
-    way = "number the classes from 0, as the model does" if labels else "pass values.astype('float32')"
+    way = "number the classes from 0, as the model does" if labels else "convert them, for example to float32"
     found = _KINDS.get(array.dtype.kind, str(array.dtype))
     raise Problem(name, found, expected="numbers", hint=way)
 
 
 def colours_last(shape: Sequence[int]) -> bool:
-    """Return True for images (N, H, W, c), and False for images (N, c, H, W), with c = 1, 3 or 4 colours."""
+    """Return True for images (N, H, W, c), and False for images (N, c, H, W), with c = 1, 3 or 4 channels."""
     return shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
 
 
@@ -304,7 +304,7 @@ def shape_text(shape: Sequence[int | None]) -> str:
 
 
 def _whole_arrays(data: Any) -> Any:
-    """Return data that is complete in memory as arrays, or None for data that consists of batches or items.
+    """Return the arrays of data that is complete in memory, or None for data that consists of batches or items.
 
     Complete data is an array, a table, a dict of arrays, or a tuple (inputs, labels). The inputs may be a tuple, list
     or dict with one array per input of the model, and the labels may be a list or None.

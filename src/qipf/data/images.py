@@ -15,12 +15,13 @@ from qipf._common.optional import require
 from qipf._common.printing import printable
 
 FORMATS = {".bmp": "BMP", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
-"""Image formats, keyed by file extension. Pillow tries no other decoder, because some start external programs."""
+"""Image formats, keyed by file extension. Other decoders of Pillow are not used: some start external programs."""
 GREY = ("1", "L", "LA", "I", "I;16", "F")
 PIXEL, VALUE = 8, 5
 """Bytes of memory per pixel of the image being decoded, and per value of the batch (one as uint8, four as float32)."""
 SCANS = 100
-"""The maximum number of scans in a JPEG (usually ten if progressive); each takes as long to decode as an image."""
+"""The maximum number of scans in a JPEG file. A progressive JPEG usually has ten; each scan takes as long to decode as
+a whole image."""
 
 
 def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
@@ -38,7 +39,7 @@ def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tupl
     for file in files:
         if not all(letter.isprintable() for letter in str(file)):  # undecodable bytes, or terminal escapes
             raise Problem(
-                "data", f"the path {printable(file)} has unprintable characters", hint="rename the file or folder"
+                "data", f"the path {printable(file)} contains unprintable characters", hint="rename the file or folder"
             )
     if here:
         return files, None, ()
@@ -60,16 +61,16 @@ def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
         fitting = int((budget() / (width * height) - PIXEL) / (VALUE * channels))
         raise Problem(
             "data",
-            f"{len(files)} images of {width} x {height} pixels from {files[0].parent} need {size / GIB:.3g} GiB, "
-            f"more than the limit of {budget() / GIB:.3g} GiB",
-            hint=f"use a batch size of {fitting} or less" if fitting > 0 else f"raise the limit with {VARIABLE}",
+            f"{files[0].parent} has images of {width} x {height} pixels; decoding {len(files)} at once needs "
+            f"{size / GIB:.3g} GiB, more than the limit of {budget() / GIB:.3g} GiB",
+            hint=f"use a batch size of at most {fitting}" if fitting > 0 else f"raise the limit with {VARIABLE}",
         )
     pixels = np.empty((len(files), channels, height, width), np.uint8)
     for row, file in enumerate(files):
         with _open(file) as image:
             if image.size != (width, height):
                 shapes = f"{image.size[0]} x {image.size[1]} pixels, but {files[0]} has {width} x {height}"
-                raise Problem("data", f"{file} has {shapes}", hint="resize all images to one size")
+                raise Problem("data", f"{file} has {shapes}", hint="resize all images to the same size")
             try:
                 decoded = np.asarray(image.convert(mode))
             except MemoryError:
@@ -91,7 +92,7 @@ def _open(file: Path) -> Any:
     kind = FORMATS[file.suffix.lower()]
     if kind == "JPEG" and (scans := held.count(b"\xff\xda")) > SCANS:
         raise Problem(
-            "data", f"{file} has {scans} scans, more than the limit of {SCANS}", hint="save it as baseline JPEG"
+            "data", f"{file} has {scans} scans, more than the limit of {SCANS}", hint="save it as a baseline JPEG"
         )
     content = io.BytesIO(held)  # from an open file, Pillow would allocate any size that a chunk declares
     try:

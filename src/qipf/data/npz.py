@@ -16,7 +16,7 @@ from qipf._common.errors import Problem
 LONGEST_LISTING = 2**20
 """The maximum size of an archive's central directory in bytes, which is enough for ten thousand arrays."""
 SIZE = 5
-"""The index of the size of the central directory in zipfile's end record."""
+"""The position in zipfile's end record of the size of the central directory."""
 CHUNK = 2**20
 DAMAGED = "copy the file again"
 CODE = "save plain arrays of numbers"
@@ -59,7 +59,8 @@ class Archive:
         except (OSError, MemoryError, Problem):
             raise
         except Exception as error:  # zlib.error, struct.error, tokenize.TokenError, SyntaxError, ...
-            raise Problem("data", f"{self._path}: {name} is damaged ({_told(error)})", hint=DAMAGED) from None
+            why, hint = f"is damaged or not supported ({_told(error)})", f"{DAMAGED}, or create it with numpy.savez"
+            raise Problem("data", f"{self._path}: {name} {why}", hint=hint) from None
 
     def _read(self, member: str) -> np.ndarray:
         about = self._zip.getinfo(member)
@@ -83,7 +84,8 @@ class Archive:
                 values[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
                 filled += len(part)
             if filled < size or stream.read(1):
-                raise ValueError(f"its header declares {size} bytes, but it has {'fewer' if filled < size else 'more'}")
+                found = "fewer" if filled < size else "more"
+                raise ValueError(f"its header declares {size} bytes, but the file contains {found}")
         return native(values.view(dtype).reshape(shape, order="F" if by_columns else "C"))
 
 
@@ -108,7 +110,7 @@ def open_npy(path: Path) -> np.ndarray:
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """Convert an array to the native byte order, which torch requires."""
+    """Convert an array to the native byte order, which PyTorch requires."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -82,7 +82,7 @@ class Data:
         return part
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the images of the given rows: the first four-dimensional input, otherwise the first one."""
+        """Return the images of the given rows: the first four-dimensional input, or the first input if none is."""
         arrays = self.read(np.asarray(rows))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
@@ -100,7 +100,8 @@ class Data:
         if alone and not others:
             return replace(self, named={})
         if self.files:
-            raise Problem("data", "a folder of images has only one input", hint="pass an .npz with one array per input")
+            hint = "pass an .npz file with one array per input"
+            raise Problem("data", "a folder of images has only one input", hint=hint)
         first = {next((name for name in names if name not in others), "inputs"): self.arrays["inputs"]} if alone else {}
         declared = {one.name: self.named[one.name] for one in inputs if not alone and one.name in self.named}
         chosen = {**first, **declared, **others}
@@ -191,17 +192,17 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     elif path.suffix == ".npy":
         data = Data({"inputs": open_npy(path)})
     else:
-        raise Problem("data", str(path), expected="an .npz, an .npy or a folder of images", hint=_way_out(path))
+        raise Problem("data", str(path), expected="an .npz file, an .npy file or a folder", hint=_way_out(path))
     if labels is not None:
         if "labels" in data.arrays:
-            raise Problem("data", f"{path} already has labels", hint=f"leave out {labels}")
+            raise Problem("data", f"{path} already has labels", hint=f"omit {labels}")
         data = replace(data, arrays={**data.arrays, "labels": open_npy(labels)})
     lengths = {key: len(value) for key, value in data.arrays.items()} | (
         {"files": len(data.files)} if data.files else {}
     )
     if len(set(lengths.values())) > 1:
-        counts = ", ".join(f"{count} {key}" for key, count in lengths.items())
-        raise Problem("data", f"the arrays of {path} differ in length ({counts})", hint="add the missing rows")
+        counts = ", ".join(f"{count} ({key})" for key, count in lengths.items())
+        raise Problem("data", f"{path}: expected equal numbers of rows, got {counts}", hint="add the missing rows")
     if len(data) == 0:
         raise Problem("data", f"{path} contains no examples")
     for name, array in data.arrays.items():
@@ -210,7 +211,7 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     if found is not None and found.ndim != 1 and not several:
         raise Problem(
             "data", f"labels of shape {found.shape}", expected="one label per example",
-            hint="the scorer was fitted to one class per example",
+            hint="the scorer was fitted to one class per example, so pass labels of shape (N,)",
         )  # fmt: skip
     return data
 
@@ -225,7 +226,8 @@ def no_labels(path: Path) -> Problem:
     """Return the error for data without labels."""
     found = f" only {', '.join(Archive(path).files)}" if path.suffix == ".npz" else ""
     hint = "sort the images into class subfolders" if path.is_dir() else f"name the array {listed('labels')}"
-    hint = "write both to an .npz: numpy.savez(file, inputs=..., labels=...)" if path.suffix == ".npy" else hint
+    way = "write inputs and labels to an .npz file: numpy.savez(file, inputs=..., labels=...)"
+    hint = way if path.suffix == ".npy" else hint
     return Problem("data", f"{path} has no labels{',' if found else ''}{found}", hint=hint)
 
 

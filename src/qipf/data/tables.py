@@ -1,4 +1,4 @@
-"""Read CSV, Parquet and NPZ tables with one value per row and column, and write CSV and Parquet tables."""
+"""Read CSV, Parquet and `.npz` tables with one value per row and column, and write CSV and Parquet tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXACT = 2.0**53
 
 
 def read_columns(file: Path) -> Columns:
-    """Return all columns with one value per row, keyed by name."""
+    """Return all columns of a table file that hold one value per row, keyed by name."""
     readers = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
     if file.suffix not in readers:
         raise Problem("table", str(file), expected="a .csv, .parquet or .npz file")
@@ -54,16 +54,15 @@ def _csv(file: Path) -> Columns:
 
 
 def check_header(line: bytes, file: Path) -> None:
-    """Raise Problem if the first line of a CSV file names too many columns."""
+    """Raise Problem if the first line of a CSV file names too many columns or is too long."""
     names = next((part for part in re.split(rb"[\r\n]", line) if part.strip()), b"")
     if names.count(b",") >= MOST_COLUMNS or len(names) == LONGEST_LINE:
         raise _too_wide(file, names.count(b",") + 1)
 
 
 def _too_wide(file: Path, columns: int) -> Problem:
-    return Problem(
-        "table", f"{file} has {columns} columns, over the limit of {MOST_COLUMNS}", hint="keep only the score columns"
-    )
+    limits = f"at most {MOST_COLUMNS} columns (and a CSV header below {LONGEST_LINE // 2**20} MiB)"
+    return Problem("table", f"{columns} columns in {file}", expected=limits, hint="remove columns that are not needed")
 
 
 def csv_columns(content: Any, file: Path) -> Columns:
@@ -140,7 +139,7 @@ def _claimed(about: Any) -> int:
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow column; equal strings in a dictionary share one object."""
+    """Return the values of an Arrow column; equal strings in a dictionary-encoded column share one object."""
     values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
@@ -175,7 +174,9 @@ def _column(column: Any) -> np.ndarray:
 def read_correct(
     columns: Columns, correct: str = "correct", label: str = "label", predicted: str = "predicted"
 ) -> np.ndarray | None:
-    """Return an array (N,) of 1 for correct, 0 for wrong and NaN for unknown predictions; None if columns are missing.
+    """Return an array (N,) of 1 for correct, 0 for wrong and NaN for unknown predictions.
+
+    Return None if there is no column `correct` and `label` or `predicted` is missing.
 
     Args:
         columns: The table.
@@ -184,7 +185,7 @@ def read_correct(
         predicted: The column of predicted classes.
 
     Raises:
-        Problem: A value is neither 0 nor 1, or the classes cannot be compared exactly.
+        Problem: A value of `correct` is invalid, or the classes cannot be compared exactly.
     """
     if correct in columns:
         values = columns[correct]
@@ -192,7 +193,7 @@ def read_correct(
             texts, gone = [str(value).strip().lower() for value in values.tolist()], missing(values)
             values = np.where(gone, math.nan, [FLAGS.get(text, 2.0) for text in texts])
         found = values.astype(np.float64)
-        check_values(correct, columns[correct], ~np.isin(found, (0, 1)) & ~np.isnan(found), "0 or 1, or true or false")
+        check_values(correct, columns[correct], ~np.isin(found, (0, 1)) & ~np.isnan(found), "0, 1, true or false")
         return found
     if label not in columns or predicted not in columns:
         return None

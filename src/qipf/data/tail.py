@@ -1,4 +1,4 @@
-"""Read the new rows of a growing table, which is a file or a folder of CSV and Parquet files."""
+"""Read the new rows of a growing table: a CSV or Parquet file, or a folder of such files."""
 
 from __future__ import annotations
 

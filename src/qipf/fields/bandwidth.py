@@ -40,8 +40,9 @@ def silverman(samples: Array) -> float:
         spread = np.asarray([_spread(column) for column in values.T])
         size = math.sqrt(float(np.mean(spread**2)))
     if not 0.0 < size < math.inf:
-        expected = "unequal values with a spread that floating point can represent"
-        raise Problem("samples", f"a spread of {size:g}", expected=expected, hint="rescale them or pass a bandwidth")
+        expected = "unequal values whose spread is representable in floating point"
+        hint = "pass a bandwidth, or rescale extreme values"
+        raise Problem("samples", f"a spread of {size:g}", expected=expected, hint=hint)
     if d == 1:
         return 0.9 * size * n**-0.2
     return (4.0 / (d + 2)) ** (1.0 / (d + 4)) * size * n ** (-1.0 / (d + 4))
@@ -80,13 +81,13 @@ def cross_validated_factor(
 ) -> FactorChoice:
     """Choose the multiple of Silverman's bandwidth with which a score best detects errors in clean, held-out data.
 
-    The factor with the highest mean ROC-AUC over stratified folds is chosen. Ties are broken by the mean average
-    precision, then by the order of the factors.
+    The factor with the highest ROC-AUC, averaged over stratified folds, is chosen. Ties are broken by the average
+    precision, also averaged over the folds, and then by the order of the factors.
 
     Args:
         score: A function that takes a factor and returns the uncertainty (N,) of the predictions.
         wrong: (N,) booleans, True for errors of the model.
-        factors: The factors to try, all positive.
+        factors: The factors to try, positive and distinct.
         folds: The number of folds, at least 2.
         seed: The seed of the split into folds.
 
@@ -119,7 +120,7 @@ def cross_validated_factor(
 
 
 def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
-    """Return the indices of each fold, with errors and correct predictions distributed evenly at random."""
+    """Return the indices of each fold; errors and correct predictions are distributed randomly and evenly."""
     check_whole("folds", folds, 2)
     errors = int(wrong.sum())
     for count, what in ((errors, "wrong"), (len(wrong) - errors, "correct")):

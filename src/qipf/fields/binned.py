@@ -1,4 +1,4 @@
-"""A one-dimensional field computed from binned moments, at a cost independent of the number of samples."""
+"""A one-dimensional field evaluated from binned moments, at a cost independent of the number of samples."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from qipf.arrays import Array, like, namespace, to_numpy
 from qipf.fields.field import Derivatives, Field, as_queries
 
-MOMENTS = 12  # per bin: if |z| * half-width <= 0.4, the kernel's Taylor series is accurate to 0.4^12 / 12! = 4e-14
-FARTHEST = 300.0  # in bandwidths; for queries farther away from every sample, two points per bin replace its samples
+MOMENTS = 12  # per bin; truncates the kernel's Taylor series at 0.4^12 / 12! = 4e-14 if distance * half-width <= 0.4
+FARTHEST = 300.0  # in bandwidths; for queries farther away from every sample, two points replace the samples of a bin
 FINEST = 9  # bins of width 2^-9 bandwidths suffice for queries up to the distance FARTHEST
 PAIRS = 2**15  # pairs of a query and a bin per block, so that temporaries fit into a core's cache
 
@@ -107,7 +107,9 @@ class BinnedField:
 
 
 class Measure:
-    """Binned samples in units of the bandwidth: bin j has a position p_j and moments m_jk = sum_t (w_t - p_j)^k.
+    """Binned samples in units of the bandwidth.
+
+    Bin j has a position p_j and the moments m_jk = sum_t (w_t - p_j)^k over its samples w_t.
 
     Args:
         positions: (B,) in ascending order.
@@ -150,7 +152,7 @@ class Measure:
         return results[0], results[1], results[2]
 
     def coarse(self) -> Measure:
-        """Return the samples in bins of 2^-`FINEST` bandwidths."""
+        """Return the samples in bins of width 2^-`FINEST` bandwidths."""
         positions, moments = self._level(FINEST)
         return Measure(positions, moments * _FACTORIALS, self.lowest, self.highest)
 
@@ -165,7 +167,7 @@ class Measure:
         return self._levels[number]
 
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two points per bin, with positive weights, that match its moments up to order 3."""
+        """Return at most two points per bin, with positive weights, that match its moments up to order 3."""
         if -1 not in self._levels:
             count = self.moments[0]
             if len(self.moments) == 1:

@@ -37,7 +37,7 @@ class Field:
 
     .. math::  \psi(y) = \frac1n \sum_t \exp\left(-\frac{|y - w_t|^2}{2 s^2}\right)
 
-    Queries can be NumPy, torch or JAX arrays; results have the library, dtype and device of the query.
+    Queries can be NumPy, PyTorch or JAX arrays; results have the library, dtype and device of the query.
 
     Args:
         samples: An array (n,) or (n, d) of real floating-point numbers.
@@ -45,7 +45,8 @@ class Field:
         memory: The maximum scratch memory of one evaluation, in bytes.
 
     Raises:
-        ValueError: The samples are empty, not finite or of the wrong shape, or `bandwidth` is not positive.
+        ValueError: The samples are empty, not finite or of the wrong shape, `bandwidth` is not positive, or `memory` is
+            less than 65,536 bytes.
         TypeError: The samples are integers or complex numbers.
     """
 
@@ -145,7 +146,7 @@ def _transfer(samples: Array, xp: object, dtype: object, device: object) -> Arra
 def _blocked_sums(y: Array, samples: Array, memory: int, moments: bool) -> tuple[Array, ...]:
     """Compute `_kernel_sums` for blocks of queries.
 
-    JAX maps over the queries inside one program. Torch recomputes each block in the backward pass to save memory.
+    JAX maps over the queries inside one program. PyTorch recomputes each block in the backward pass to save memory.
     """
     xp = namespace(y)
     n, d = samples.shape
@@ -220,7 +221,7 @@ def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]
     """Return the smallest |u|^2 / 2 of each query, and the kernel sums divided by the largest kernel."""
     half, difference = _half_squares(xp, y, samples)
     low = xp.min(half, axis=1)
-    # exp is very slow when it underflows: below -87 in eager float32 torch, below -708 in float64.
+    # exp is very slow when it underflows: below -87 in eager float32 PyTorch, below -708 in float64.
     exponent = xp.clip(low[:, None] - half, min=-80.0 if xp.finfo(y.dtype).bits == 32 else -700.0)
     kernel = xp.exp(exponent)
     total = xp.sum(kernel, axis=1)

@@ -11,11 +11,11 @@ g_s(u) = exp(-|u|^2 / (2 s^2)) be the unnormalised Gaussian kernel, and let x (n
   mean_ij g_(s sqrt 2)(x_i - y_j) / (4 pi s^2)^(d/2). `integrated_square` and `integrated_product` return it.
 
 Entropy, divergences and the lower bound are defined for densities, so their estimators are always normalised; the
-argument `estimator` selects one. The plug-in estimate with bandwidth s sqrt(2) equals the integral estimate with
-bandwidth s.
+argument `estimator` selects "plug-in" or "integral". The plug-in estimate with bandwidth s sqrt(2) equals the integral
+estimate with bandwidth s.
 
-The samples `x` and `y` are arrays of shape (n,) or (n, d) and (m,) or (m, d), `bandwidth` is s, and `memory` is the
-scratch memory in bytes. Results have shape () and the library, dtype and device of `x`.
+The samples `x` have the shape (n,) or (n, d), and `y` the shape (m,) or (m, d); `bandwidth` is s, and `memory` is the
+scratch memory in bytes. Unless stated otherwise, results have shape () and the library, dtype and device of `x`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: in
 
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
 
-    The result lies between 0 and sqrt 2.
+    The result lies between 0 and sqrt(2).
     """
     squared = squared_discrepancy(x, y, bandwidth, unbiased=False, memory=memory)
     return namespace(squared).sqrt(squared)
@@ -166,7 +166,8 @@ def lower_bound(
         memory: Scratch memory in bytes.
     """
     if not isinstance(others, list | tuple) or not others:
-        raise TypeError(f"others: expected a non-empty list of sample arrays, got {type(others).__name__}")
+        found = "none" if isinstance(others, list | tuple) else type(others).__name__
+        raise TypeError(f"others: expected a list of one or more sample arrays, got {found}")
     pairs = [_pair(x, other, names=("x", f"others[{i}]")) for i, other in enumerate(others)]
     xp = namespace(pairs[0][0])
     sets = [other for _, other in pairs]

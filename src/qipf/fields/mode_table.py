@@ -17,12 +17,12 @@ from qipf.fields.potential import potentials
 TOLERANCE = 1e-8
 DEGREE = 6  # of the polynomials
 AROUND = 8.5  # bandwidths beyond the extreme samples; farther out, even-order potentials are below 1e-13 of the largest
-SMALL = 1e-3  # of u; for smaller values, the tolerance is relative to this value
+SMALL = 1e-3  # if u is smaller than this, the tolerance is relative to this value instead of u
 NARROWEST = 1e-13  # in bandwidths; breaks closer together than this are merged
-PIECES = 2**12  # maximum per function; a fit that needs more is limited by rounding
+PIECES = 2**12  # maximum per function; if a fit needs more, rounding errors limit its accuracy
 POINTS = 2**20  # maximum number of points searched for breaks; a field that needs more has no table
 BREAKS = 8  # maximum per cell
-CELLS = tuple(2**power for power in range(5, 15))  # the smallest number with at most `BREAKS` breaks per cell is used
+CELLS = tuple(2**power for power in range(5, 15))  # candidates; the smallest with at most `BREAKS` per cell is used
 LARGEST = 2**22  # maximum size of a table in bytes
 AT_POLES = 1e-12  # minimum of 1 - u, which keeps values finite at the poles
 BLOCK = 4096  # predictions per block in NumPy, so that a block fits into a core's cache
@@ -35,10 +35,10 @@ class ModeTable:
     r"""The uncertainty modes of even orders as functions of one variable z, and their mean, which is the paper's score.
 
     With y = (z - mean) / std, the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or
-    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. It has breaks at the poles of V_k and at points
-    where a different term becomes the smallest. Between the breaks, the table stores polynomials for u = f / (f + c),
-    which is smooth even near a pole. For a mode, c is the median of its positive values for y from -3 to 3; for the
-    mean of the modes, c is the mean of their values of c.
+    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. A mode has breaks at the poles of V_k and at
+    points where a different term of the minimum becomes the smallest. Between the breaks, the table stores polynomials
+    for u = f / (f + c), which is smooth even near a pole. For a mode, c is the median of its positive values for y from
+    -3 to 3 (1 if there are none); for the mean of the modes, c is the mean of their values of c.
 
     The error in f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
@@ -205,10 +205,10 @@ def _fit_pieces(
     typical: float,
     tolerance: float,
 ) -> Curve | None:
-    """Return the pieces of one function, halved until the first two omitted terms are within the tolerance.
+    """Return the pieces of one function, or None if there are too many.
 
-    If the nodes of a piece reveal further breaks, the fit is repeated with these breaks. Return None if there are too
-    many pieces.
+    Pieces are halved until the first two omitted Chebyshev terms are within the tolerance. If the nodes of a piece
+    reveal further breaks, the fit is repeated with these breaks.
     """
     count = DEGREE + 3
     nodes = -np.cos(np.pi * (np.arange(count) + 0.5) / count)
@@ -248,7 +248,7 @@ def _fit_pieces(
 
 
 def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray] | None:
-    """Combine all functions with as few cells as possible; return None if some breaks are too close together."""
+    """Combine all functions in a table with as few cells as possible, or return None if breaks are too close."""
     for cells in CELLS:
         cuts = np.linspace(low, high, cells + 1)
         cuts[0], cuts[-1] = -math.inf, math.inf
@@ -262,9 +262,9 @@ def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray]
     inner = starts[:, None, :] + np.arange(most)[:, None]
     breaks = np.stack([ends[np.minimum(own, ends.size - 1)] for own, (ends, _) in zip(inner, curves, strict=True)])
     sizes = [columns.shape[1] for _, columns in curves]
-    # The F functions are the mean of the modes and the mode of each order. `starts` has the shape (F, cells), `breaks`
-    # (F, B, cells), and `pieces` (3 + degree, P): the centre, the inverse of half the width, and the coefficients,
-    # highest power first.
+    # The F functions are the mean of the modes, followed by the mode of each order. `starts` has the shape (F, cells),
+    # `breaks` (F, B, cells), and `pieces` (3 + degree, P): the centre, the inverse of half the width, and the
+    # coefficients, highest power first.
     return {
         "grid": np.asarray([low, cells / (high - low)]),
         "starts": starts + np.cumsum([0, *sizes[:-1]])[:, None],

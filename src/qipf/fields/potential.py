@@ -33,7 +33,7 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
     Args:
         field: The field psi.
         y: The queries, in a shape that the field accepts.
-        orders: Distinct Hermite orders >= 0.
+        orders: Distinct Hermite orders from 0 to 1,000.
         root: Take the square root of the field first, as in Algorithm 1 of the paper.
 
     Returns:
@@ -73,15 +73,15 @@ def uncertainty_modes(
     Args:
         field: The field psi.
         y: The queries, in a shape that the field accepts.
-        orders: Distinct Hermite orders >= 0.
+        orders: Distinct Hermite orders from 0 to 1,000.
         root: Take the square root of the field first.
         lower_bound: The points over which the minimum is taken: {y - r, y, y + r} for "neighbourhood" (in R^d, along
             the gradient of log psi), all queries for "batch", or `reference` and the query itself for "reference".
         radius: The distance r, in the units of the samples.
-        reference: The points for `lower_bound="reference"`, shaped like queries.
+        reference: The points for `lower_bound="reference"`, in a shape that the field accepts.
 
     Returns:
-        An array (N, K), or (K,) for a single query, of values that are zero or positive.
+        An array of non-negative values, (N, K), or (K,) for a single query.
     """
     orders = check_orders(orders)
     check_choice("lower_bound", lower_bound, get_args(LowerBound))

@@ -1,7 +1,7 @@
-"""The uncertainty modes as computed by the public program of the paper's authors, to compare with published numbers.
+"""The uncertainty modes as computed by the public code of the paper's authors, for comparison with published results.
 
-These modes differ from the paper's mathematics, which `qipf.fields.uncertainty_modes` implements: the "Laplacian" of
-the program is a second difference along the Hermite order, not along y.
+These modes differ from those defined in the paper, which `qipf.fields.uncertainty_modes` implements: the "Laplacian" in
+the authors' code is a second difference along the Hermite order, not along y.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def uncertainty_modes(
     *,
     memory: int = SCRATCH,
 ) -> Array:
-    r"""Return the modes of the authors' program, for standardised weights and predictions in R.
+    r"""Return the modes as computed by the authors' code, for standardised weights and predictions in R.
 
     With u in {y - r, y, y + r}, phi = psi^(1/2), the physicists' Hermite polynomials H_k for k = 1..K, and the
     difference D along k (`numpy.gradient`),
@@ -42,7 +42,7 @@ def uncertainty_modes(
         y: (N,) standardised predictions, or a single prediction ().
         bandwidth: The bandwidth s; the paper's tables use 80 times Silverman's bandwidth.
         max_order: The order K, at most 40.
-        stride: The lowest order, and the step between the orders.
+        stride: The lowest order, and the step between the orders; 2 in the formula.
         radius: The distance r.
         memory: Scratch memory in bytes.
 
@@ -51,7 +51,7 @@ def uncertainty_modes(
     """
     field = Field(samples, bandwidth, memory=memory)
     if field.dimension != 1:
-        raise ValueError(f"samples: expected samples in R, as in the authors' program, got R^{field.dimension}")
+        raise ValueError(f"samples: expected samples in R, as in the authors' code, got R^{field.dimension}")
     orders = _orders(max_order, stride)
     check_positive("radius", radius)
     queries, single = as_queries(y, 1)

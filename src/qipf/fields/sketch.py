@@ -48,7 +48,7 @@ class FieldSketch:
         maximum: The largest weight.
 
     Raises:
-        ValueError: Both `bandwidth` and `factor` are passed, or a value is not positive.
+        ValueError: Both `bandwidth` and `factor` are passed, one of them is not positive, or `origin` is not finite.
     """
 
     def __init__(self, bandwidth: float | None = None, factor: float | None = None, *, origin: float = 0.0) -> None:
@@ -94,7 +94,7 @@ class FieldSketch:
         lowest, highest = float(values.min()), float(values.max())
         if max(abs(lowest - self.origin), abs(highest - self.origin)) >= LARGEST:
             raise ValueError(
-                f"chunk: expected weights of magnitude below {LARGEST:g}, got larger weights; rescale them"
+                f"chunk: expected weights within {LARGEST:g} of the origin, got others; rescale the weights"
             )
         shifted = values if self.origin == 0.0 else values - self.origin
         key = _key_values(shifted.astype(np.float32, copy=False))
@@ -140,7 +140,7 @@ class FieldSketch:
         return self
 
     def merge_ranks(self, group: Any = None) -> Self:
-        """Merge the sketches of all processes of a torch.distributed group into every process.
+        """Merge the sketches of all processes of a torch.distributed group; every process gets the result.
 
         Args:
             group: The process group; None selects the default group.
@@ -172,12 +172,13 @@ class FieldSketch:
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
-            ValueError: No weights were added, or not exactly one of `bandwidth` and `factor` is set.
+            ValueError: No weights were added, or not exactly one of `bandwidth` and `factor` is set, here or in the
+                constructor.
         """
         if bandwidth is None and factor is None:
             bandwidth, factor = self.bandwidth, self.factor
         if (bandwidth is None) == (factor is None):
-            raise ValueError("bandwidth, factor: expected exactly one of them, for finish() or FieldSketch()")
+            raise ValueError("bandwidth, factor: pass exactly one of them to finish() or to FieldSketch()")
         mean = self.mean
         width = check_positive("factor", factor) * self.silverman() if bandwidth is None else bandwidth
         width = check_positive("bandwidth", width)
@@ -230,7 +231,7 @@ class FieldSketch:
         """Return Silverman's bandwidth of the weights, as `qipf.fields.silverman` does."""
         if not self.minimum < self.maximum:
             raise ValueError(
-                "weights: expected two or more distinct values for Silverman's rule, got equal values; pass a bandwidth"
+                "weights: Silverman's rule needs two or more distinct values; pass a bandwidth instead of a factor"
             )
         std = math.sqrt(self._squares() / (self.count - 1))
         lower, upper = self.quantile([0.25, 0.75])
@@ -277,7 +278,7 @@ class FieldSketch:
 
 
 def _key_values(values: np.ndarray) -> np.ndarray:
-    """Return the bin index of each float32; its lowest bit is the sign, so that similar values have close indices."""
+    """Return the bin index of each float32; its lowest bit is the sign, so that close values have close indices."""
     bits = values.view(np.uint32)
     key = (bits >> (DROPPED - 1)) & np.uint32(0xFFFFFFFE & (KEYS - 1))
     key |= bits >> 31
@@ -292,7 +293,7 @@ def _key_centres(keys: np.ndarray) -> np.ndarray:
 
 
 def _pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the distinct values of a 16-bit array and their counts, or None for wider types."""
+    """Return the distinct values of a 16-bit array of PyTorch or NumPy and their counts, or None for other arrays."""
     if compat.is_torch_array(chunk):
         import torch
 

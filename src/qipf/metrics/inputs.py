@@ -13,8 +13,9 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
     """Return float64 scores (N,) and booleans (N,) that are True for wrong predictions.
 
     Raises:
-        ValueError: The lengths differ, a score is not finite, or a value of `correct` is neither 0 nor 1.
-        TypeError: The values are not real numbers.
+        ValueError: The shapes are not (N,) for the same N, a score is not finite, or a value of `correct` is neither 0
+            nor 1.
+        TypeError: The values are neither real numbers nor booleans.
     """
     scores = finite(uncertainty, name)
     flags = vector(correct, "correct")
@@ -48,10 +49,8 @@ def finite(values: Array, name: str) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(result))
     if bad.size:
         shown = ", ".join(str(row) for row in bad[:5]) + (", ..." if bad.size > 5 else "")
-        raise ValueError(
-            f"{name}: {bad.size} of {result.size} values are NaN or infinite (rows {shown}); "
-            "remove or replace them first"
-        )
+        rows = f"in {bad.size} of {result.size} rows ({'row' if bad.size == 1 else 'rows'} {shown})"
+        raise ValueError(f"{name}: expected finite values, got NaN or infinity {rows}; remove or replace these values")
     return result
 
 
@@ -73,7 +72,7 @@ def vector(values: Array, name: str) -> np.ndarray:
 
 
 def unit_range(scores: np.ndarray) -> np.ndarray | None:
-    """Scale scores to [0, 1] by their minimum and maximum; return None if they are all equal or there are none."""
+    """Min-max scale scores to [0, 1]; return None if all scores are equal or there are none."""
     if scores.size == 0 or scores.min() == scores.max():
         return None
     if scores.max() / 2 - scores.min() / 2 > np.finfo(np.float64).max / 2:

@@ -27,10 +27,10 @@ class Brier(NamedTuple):
 
 
 class Calibration:
-    """Calibration metrics as a function of the weights of resamples.
+    """A function that computes calibration metrics from the weights of resamples.
 
     Args:
-        p: (N,) error probabilities.
+        p: (N,) error probabilities, or scores scaled to [0, 1].
         wrong: (N,), 1 for an error and 0 otherwise.
         bins: The number of bins.
     """
@@ -45,7 +45,7 @@ class Calibration:
         self.losses = -np.log(np.maximum(np.where(wrong, p, 1 - p), np.finfo(np.float64).eps))
 
     def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the metrics, each (R,), for weights (R, N); {} in a name stands for "paper" or "proper"."""
+        """Return the metrics, each (R,), for weights (R, N); {} in a key stands for "paper" or "proper"."""
         weights = weights if self.order is None else weights[:, self.order]
         n, gaps = weights.sum(axis=1), grouped(weights * self.gap, self.widths)
         score, loss, rate = (weights @ values / n for values in (self.gap**2, self.losses, self.wrong))

@@ -73,7 +73,7 @@ def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
 
 @_metric
 def roc_auc(c: Counts) -> np.ndarray:
-    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), with ties as 1/2."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct prediction); ties count 1/2."""
     pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
     return pairs / (c.total * c.right) * c.both
 
@@ -130,7 +130,7 @@ def point_biserial(c: Counts) -> np.ndarray:
 def spearman(c: Counts) -> np.ndarray:
     """Return the Spearman correlation between the score and the error indicator (appendix H of the paper).
 
-    Tied scores have their mean rank.
+    Tied scores are assigned their mean rank.
     """
     variance = _dot(c.size * c.middle, c.middle) / c.n - (c.n / 2) ** 2
     product = _dot(c.errors, c.middle) / c.n - c.rate * c.n / 2
@@ -163,33 +163,39 @@ def excess_aurc(c: Counts) -> np.ndarray:
 def augrc(c: Counts) -> np.ndarray:
     """Return the area under the generalised risk-coverage curve (Traub et al. 2024).
 
-    The risk at coverage k / N is the number of accepted errors divided by N, not by k. With the error rate p, the area
-    is (1 - ROC-AUC) p (1 - p) + p^2 / 2.
+    The risk at coverage k / N is the number of errors among the k most certain predictions, divided by N instead of k.
+    With the error rate p, the area is (1 - ROC-AUC) p (1 - p) + p^2 / 2.
     """
     return _dot(c.size, c.errors_before + c.errors / 2) / c.n**2
 
 
 def accuracy_at(uncertainty: Array, correct: Array, coverage: float = 0.9) -> float:
-    """Return the accuracy on the most certain fraction `coverage` of predictions, averaged over orderings of ties."""
+    """Return the accuracy on the most certain fraction `coverage` of the predictions.
+
+    The accuracy is averaged over all orderings of tied predictions.
+    """
     return _value(lambda c: 1 - risk_of_surest(c, np.ceil(coverage * c.n - 1e-9)), uncertainty, correct)
 
 
 def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """Return coverages from 5% to 100% and the error rate at each coverage, averaged over orderings of ties."""
+    """Return at most `points` coverages from 5% to 100%, and the error rate at each coverage.
+
+    The error rates are averaged over all orderings of tied predictions.
+    """
     counts = _counts(*check(uncertainty, correct))
     sizes = np.unique(np.ceil(np.linspace(0.05, 1, points) * counts.n - 1e-9))
     return sizes / counts.n, np.concatenate([risk_of_surest(counts, size) for size in sizes[:, None]])
 
 
 def risk_of_surest(c: Counts, count: np.ndarray) -> np.ndarray:
-    """Return the error rate of the `count` (R,) most certain predictions in each resample, but of at least one."""
+    """Return the error rate of the `count` (R,) most certain predictions in each resample; counts below 1 become 1."""
     count = np.maximum(count, 1)
     at = np.arange(len(c.n)), (c.through < count[:, None]).sum(axis=1)
     return (c.errors_before[at] + (count - c.before[at]) * c.errors[at] / c.size[at]) / count
 
 
 def _harmonic(c: Counts) -> np.ndarray:
-    """Return the harmonic numbers H_0, H_1, ..., in which H_k = 1 + 1/2 + ... + 1/k."""
+    """Return the harmonic numbers H_0, H_1, ..., where H_k = 1 + 1/2 + ... + 1/k."""
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, int(c.n.max()) + 1))])
 
 

@@ -27,7 +27,7 @@ class Metric(NamedTuple):
 
 
 _BLOCK = 2**18  # weights in memory at once; a few MB per intermediate array
-_LONG = 2**24  # drawn predictions, which take about a second; a progress bar is shown from this number on
+_LONG = 2**24  # the number of drawn predictions (about a second of work) from which a progress bar is shown
 MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
 NO_PROBABILITY = "no error probabilities were passed"
 
@@ -80,12 +80,12 @@ def evaluate(
         bootstrap: The number of resamples; 0 disables intervals. The default is 1,000 for up to about 33,000
             predictions, fewer for up to about 335,000, and 0 for more.
         seed: The seed of the resamples.
-        progress: Show a progress bar if resampling takes long.
+        progress: Show a progress bar if resampling takes more than about a second.
 
     Returns:
         A dictionary with the numbers of predictions ("n") and errors ("errors"), and the value of every metric, keyed
-        as in `METRICS`. The keys of the bounds of its interval are the name of the metric followed by "_low" and
-        "_high". Undefined metrics are NaN; "reasons" maps their names to the reasons.
+        as in `METRICS`. The bounds of the interval of a metric are keyed by its name followed by "_low" and "_high".
+        Undefined metrics are NaN; "reasons" maps their names to the reasons.
     """
     if bootstrap is not None:
         check_whole("bootstrap", bootstrap, 0)
@@ -138,7 +138,7 @@ def measure(
         scores: (N,), in ascending order; N is at least 1.
         wrong: (N,) booleans.
         probability: (N,) error probabilities, or None.
-        resamples: Blocks of weights (R, N) that count each prediction in each resample.
+        resamples: Blocks of weights (R, N), which count how often each prediction occurs in each resample.
     """
     errors = wrong.astype(np.float64)
     # The scores of every resample are scaled by the extremes of the full set: the bootstrap is invalid for extremes.

@@ -21,8 +21,7 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
     "svi": {"start": "scratch", "convolution": False, "full_batch": True, "scale_kl": False, **_KERAS_ADAM},
     "svi-ll": {"start": "trunk", "batch_size": 10_000, "scale_kl": False, **_KERAS_ADAM},
 }
-"""Settings of the authors' public code that differ from those in the paper, keyed by method name. The defaults of SVI
-and SVI-LL follow Wen et al. 2018."""
+"""Settings of the authors' public code that differ from those in the paper, keyed by method name."""
 
 __all__ = [
     "AUTHORS_SETTINGS",

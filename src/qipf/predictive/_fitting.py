@@ -15,7 +15,7 @@ from qipf.training import seeded, train
 if TYPE_CHECKING:
     from qipf.training.loop import Split
 
-EPOCHS = 20  # the default
+EPOCHS = 20  # the default number of epochs
 
 
 def derive(seed: int, *path: int | str) -> int:
@@ -39,10 +39,11 @@ def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, devi
     with seeded(derive(seed, "weights"), device):
         net = model_or_factory()
     if not isinstance(net, nn.Module):
-        raise TypeError(f"model_or_factory: expected a function that builds a torch module, got {type(net).__name__}")
+        found = f"one that returns {type(net).__name__}"
+        raise TypeError(f"model_or_factory: expected a function that returns a torch module, got {found}")
     return net.to(device)
 
 
 def train_own(net: nn.Module, data: Split, *, seed: int, progress: bool, options: Mapping[str, Any]) -> nn.Module:
-    """Train a network returned by `build` in place, and return it."""
+    """Train a network that `build` has returned, and return it."""
     return train(net, data, seed=derive(seed, "order"), progress=progress, **{"epochs": EPOCHS, **options})

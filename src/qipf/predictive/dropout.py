@@ -73,7 +73,9 @@ class MCDropout(Predictive):
                 stacklevel=4,
             )
         if not found and not any(step.kind in ("dropout", "attention dropout") for step in steps):
-            raise ValueError("model_or_factory: expected a network with dropout, or with layers to add dropout to")
+            raise ValueError(
+                "model_or_factory: expected a network with dropout or with layers to which it can be added"
+            )
         return found
 
     def _network(self, k: int, seed: int) -> Network:
@@ -98,8 +100,8 @@ class MCDropout(Predictive):
 class MCDropoutLastLayer(MCDropout):
     """One dropout layer before one of the last two dense layers; the network's own dropout stays disabled.
 
-    If the dropout layer precedes the last dense layer, as in the paper (appendix F.2) and in Riquelme et al. 2018, the
-    earlier layers are evaluated once for all passes.
+    If the dropout layer precedes the last dense layer, as in the paper (appendix F.2) and in Riquelme et al. 2018, and
+    the network returns the output of that dense layer, the earlier layers are evaluated once for all passes.
     """
 
     name: ClassVar[str] = "mc-dropout-ll"
@@ -118,8 +120,8 @@ class MCDropoutLastLayer(MCDropout):
             rate: The dropout rate; the paper uses 0.2 for every network.
             passes: The number of passes.
             before: The dense layer that the dropout layer precedes. "second-to-last" is the setting of the authors'
-                code; the last dense layer is used if there is only one, or if the second-to-last reads the raw input.
-                "last" is the setting of the paper.
+                code; the last dense layer is used instead if it is the only one, or if the second-to-last reads the raw
+                input. "last" is the setting of the paper.
             training: Keyword arguments for `qipf.training.train`, used if `fit` is given a factory; the network is then
                 trained without the dropout layer.
         """

@@ -27,9 +27,7 @@ class Snapshots(Predictive):
     def _passes(self, n: int | None) -> int:
         n = super()._passes(n)
         if n > len(self._kept):
-            raise ValueError(
-                f"n: expected at most one pass for each of the {len(self._kept)} {self.stored_as}, got {n}"
-            )
+            raise ValueError(f"n: expected at most {len(self._kept)}, the number of {self.stored_as}, got {n}")
         return n
 
     def _network(self, k: int, seed: int) -> Network:
@@ -54,7 +52,7 @@ class Snapshots(Predictive):
 
 
 class DeepEnsemble(Snapshots):
-    """Networks with different initial weights and data order (appendix F.3 of the paper); pass k runs member k."""
+    """Networks with different initial weights and data orders (appendix F.3 of the paper); pass k runs member k."""
 
     name: ClassVar[str] = "ensemble"
     stored_as: ClassVar[str] = "members"

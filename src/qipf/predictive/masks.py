@@ -79,11 +79,11 @@ def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own:
 
 
 class Masks(torch.overrides.TorchFunctionMode):
-    """Enable all dropout in a forward pass, with masks that depend on a seed.
+    """Enable dropout in a forward pass, with masks that depend on a seed.
 
-    This includes dropout modules and functions, and attention dropout in `torch.nn.MultiheadAttention` without extra
-    keys and values, but not attention dropout in modules that call `scaled_dot_product_attention` directly, because
-    these usually pass the rate only during training. Other layers stay in their current mode.
+    This applies to dropout modules and functions, and to attention dropout in `torch.nn.MultiheadAttention` without
+    extra keys and values. It does not apply to attention dropout in modules that call `scaled_dot_product_attention`
+    directly, because these usually pass the rate only during training. Other layers stay in their current mode.
 
     In each dropout call, all examples share one mask, so that a pass corresponds to one randomly drawn network. For
     each input, the distribution over passes is the same as with separate masks.
@@ -96,7 +96,7 @@ class Masks(torch.overrides.TorchFunctionMode):
             seed: The seed of the masks.
             shapes: The result of `shapes_of_one`. A tensor that does not match gets a mask of its full shape.
             rate: The rate that replaces the network's own rates; None keeps them.
-            own: Also enable the network's own dropout.
+            own: Enable the network's own dropout; if False, it is disabled.
         """
         super().__init__()
         self._seed, self._shapes, self._rate, self._own = seed, shapes, rate, own

@@ -154,7 +154,7 @@ class Predictive(ABC):
         *,
         device: str | torch.device | None = None,
     ) -> Self:
-        """Restore a fitted state; the settings must be the same as those of the fitted method.
+        """Restore a fitted state; this method must have the same settings as the method that was fitted.
 
         Args:
             model_or_factory: A network of the same architecture, with any weights, or a factory that builds one.
@@ -242,7 +242,7 @@ class Predictive(ABC):
 
     @torch.no_grad()
     def _rows_within(self, net: nn.Module, memory: int) -> int:
-        """Return the number of inputs that fit in `memory` bytes."""
+        """Return the number of inputs whose statistics can be computed in `memory` bytes."""
         source = self._source(net, self._example[:1], 1)
         outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
         # two running moments, their temporaries and the pass itself, all float64; features of last-layer methods

@@ -39,7 +39,7 @@ class SGDIterates(Snapshots):
 
         Args:
             iterates: The number of iterates, which is also the number of passes.
-            every: The number of steps between two iterates; by default, one epoch.
+            every: The number of steps between consecutive iterates; by default, the steps of one epoch.
             sgd_rate: The constant learning rate of SGD.
             training: The training recipe, as keyword arguments for `qipf.training.train`. SGD uses the batch size,
                 augmentation, loss and weight decay of this recipe (the weight decay is converted by `sgd_decay`). If
@@ -89,10 +89,10 @@ class SWAG(SGDIterates):
 
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
-    with covariance scale (diag v + D^T D / (K - 1)). With scale 1/2 and K = T, the variances are approximately those of
-    the iterates. z2 is one vector for the whole network. Deviations are relative to the final mean; Maddox et al. use
-    the running mean, which is biased for small T. Batch-norm statistics are recomputed on the training inputs for every
-    pass.
+    and their covariance is scale * (diag v + D^T D / (K - 1)). With scale 1/2 and K = T, the variances are
+    approximately those of the iterates. z2 is one vector for the whole network. Deviations are relative to the final
+    mean; Maddox et al. use the running mean, which is biased for small T. Batch-norm statistics are recomputed on the
+    training inputs for every pass.
     """
 
     name: ClassVar[str] = "swag"
@@ -165,7 +165,7 @@ class SWAG(SGDIterates):
         net = Predictive._load_state(self, net, state, data)
         if batch_norms(net) and data is None:
             raise ValueError(
-                "data: expected the training data, because the network has batch-norm layers, got None; pass data="
+                "data: the network has batch-norm layers, whose statistics depend on the training data; pass data=..."
             )
         self._inputs = data.inputs if data is not None and batch_norms(net) else None
         names = ("mean", "variance", "deviations")
@@ -174,7 +174,7 @@ class SWAG(SGDIterates):
 
 
 def batch_norms(net: nn.Module) -> dict[str, Any]:
-    """Return the layers with running batch-norm statistics, keyed by name."""
+    """Return the batch-norm layers that track running statistics, keyed by name."""
     named = net.named_modules()
     return {name: module for name, module in named if isinstance(module, _BatchNorm) and module.track_running_stats}
 
@@ -208,8 +208,8 @@ def sgd_decay(options: Mapping[str, Any], sgd_rate: float) -> float:
     """Convert the weight decay of a recipe to the L2 factor of SGD with momentum at the learning rate `sgd_rate`.
 
     AdamW at the learning rate r(t) shrinks weights by the fraction r(t) * decay per step; SGD with momentum shrinks
-    them by sgd_rate * L2 / (1 - momentum). The returned factor matches the two on average over AdamW's schedule. The
-    weight decay of an SGD recipe is returned unchanged.
+    them by sgd_rate * L2 / (1 - momentum). The returned factor makes the two equal on average over AdamW's schedule.
+    The weight decay of an SGD recipe is returned unchanged.
     """
     decay = options.get("weight_decay", 0.0)
     if options.get("optimizer", "adam") == "sgd":

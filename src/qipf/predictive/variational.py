@@ -60,7 +60,7 @@ class SVI(Predictive):
             epochs: The number of epochs; the paper uses 100.
             prior_std: The standard deviation of the weights' prior N(0, prior_std^2).
             initial_std: The initial standard deviation of the weights.
-            noise: The standard deviation of the noise of regression targets.
+            noise: The standard deviation of the noise in regression targets.
             start: The initial weights: "scratch" uses new weights, for which `fit` needs a factory; "base" uses the
                 weights of a trained network passed to `fit`; "trunk" does the same, but draws the means of the random
                 layers from N(0, 0.1^2). None accepts either a factory or a network.
@@ -147,7 +147,7 @@ class SVI(Predictive):
         return net(x)
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor:
-        """Run one Flipout pass in batches of a fixed size; for a single binary logit, use its absolute value."""
+        """Return minus the largest logit in one Flipout pass; for a single binary logit, minus its absolute value."""
         layers, found = _random(net).values(), []
         try:
             for start, batch in batches(x, _FLIPOUT_BATCH, device_of(net)):
@@ -166,7 +166,7 @@ class SVI(Predictive):
 
 
 class SVILastLayer(SVI):
-    """SVI with random weights in the last dense layer only (appendix F.1 of the paper), by default for 50 epochs.
+    """SVI with random weights in the last dense layer only (appendix F.1 of the paper), with 50 epochs by default.
 
     The authors' code starts from the trained network with a new last layer, trains all layers in batches of 10,000, and
     does not divide the KL term by N (`qipf.predictive.AUTHORS_SETTINGS`).
@@ -201,7 +201,7 @@ class Flipout(nn.Module):
     (of the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4).
 
     During prediction, the weights are the means, or `weight + std * noise` if `noise` is set. If `generator` is set,
-    the training formula is used with its random numbers.
+    the training formula is used with random numbers from this generator.
     """
 
     undecayed: ClassVar[tuple[str, ...]] = ("rho", "layer.weight")

@@ -1,4 +1,4 @@
-"""Train a copy of the last part of a network on clean and perturbed inputs, without changing the network."""
+"""Helpers for training a copy of the last part of a network on clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ PART = 2**26
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
-    """Return at most `size` labelled inputs of at most `memory` bytes in total as a batch, and the number of logits.
+    """Return a batch of labelled inputs, and the number of logits per input.
 
-    Larger datasets are sampled at random; loaders and iterators are truncated.
+    The batch holds at most `size` inputs and about `memory` bytes. Larger datasets are sampled at random; loaders and
+    iterators are truncated.
     """
     first = start.first
     room = max(1, memory * first.rows // max(1, sum(one.nbytes for one in _tensors(first))))
@@ -70,7 +71,8 @@ def _joined(*parts: Any) -> Any:
 class CopyLearner(nn.Module):
     """Map input indices to the logits of the copy; index N + i stands for the perturbed version of input i.
 
-    Call `draw` at the start of every epoch to perturb all inputs. The network is run only up to the split.
+    Call `draw` at the start of every epoch to perturb all inputs. The network, which is not changed, is run only up to
+    the part that is copied.
 
     Args:
         network: The network, which is not registered as a submodule.
@@ -140,7 +142,7 @@ class CopyLearner(nn.Module):
                         whole[start : start + part.rows].copy_(values)
 
     def _moved(self, images: Tensor) -> Tensor:
-        """Shift and mirror images at random, as far as the views allow it."""
+        """Shift and mirror images at random, as far as the views allow."""
         if not {"mirror", FAR} & set(self._views):
             return images
         last = colours_last(images.shape)
@@ -157,7 +159,7 @@ class CopyLearner(nn.Module):
 
 
 class _Reached(Exception):
-    """Raised to end a forward pass of the network at the split."""
+    """Raised to end a forward pass of the network before the part that is copied."""
 
 
 def _stop(*_: Any) -> None:

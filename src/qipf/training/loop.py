@@ -31,7 +31,7 @@ PADDING = 4
 MOMENTUM = 0.9
 """The momentum of SGD."""
 Step = Callable[[Tensor, Tensor], None]
-_WARM_UP = 3  # ordinary steps before one is recorded, which initialise libraries and the optimiser
+_WARM_UP = 3  # number of ordinary steps that initialise libraries and the optimiser before a step is recorded
 
 
 class Split(NamedTuple):
@@ -42,7 +42,7 @@ class Split(NamedTuple):
     targets: Tensor
     """`(N,)` int64 classes, or float32 values for regression."""
 
-    # len(split) is 2, as for every NamedTuple, so that `inputs, targets = split` works
+    # len(split) is 2, because a Split is a tuple of two tensors
 
 
 SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorDataset
@@ -52,8 +52,8 @@ SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorData
 def as_split(data: SplitLike, name: str = "data") -> Split:
     """Convert training data to a Split.
 
-    Floating-point NumPy arrays are cast to torch's default dtype. Integer and boolean targets become int64, and their
-    shape (N, 1) becomes (N,).
+    Floating-point NumPy arrays are cast to torch's default dtype. Integer and boolean targets become int64; if they
+    have the shape (N, 1), it becomes (N,).
 
     Args:
         data: A Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors.
@@ -126,7 +126,7 @@ def train(
 ) -> nn.Module:
     """Train `net` in place and return it in evaluation mode.
 
-    On the CPU, the result is exactly reproducible. On CUDA, the network runs in bfloat16 autocast with channels-last
+    On the CPU, the result is exactly reproducible. On CUDA, the network runs with bfloat16 autocast and channels-last
     images. The global random generators are restored afterwards.
 
     Args:
@@ -144,13 +144,15 @@ def train(
         seed: The seed of the data order, augmentation and dropout.
         device: The device to which the network is moved; None for its current device.
         checkpoint: A file written after every epoch. If the file exists, training resumes from it and produces the same
-            weights as an uninterrupted run. Callbacks are called only for the remaining steps.
+            weights as an uninterrupted run. Callbacks are called only for the remaining steps and epochs.
         identity: A description of everything else that the run depends on. A checkpoint must have the same identity.
         on_start: Called at the start of every epoch.
         on_step: Called as `on_step(completed_steps, net)` after every step.
-        on_epoch: Called after every epoch. Callbacks must not change the weights or the mode of the network.
-        cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The Python
-            control flow of the network and the loss must not change between steps.
+        on_epoch: Called with an `EpochReport` after every epoch. Callbacks must not change the weights or the mode of
+            the network.
+        cuda_graph: On CUDA, record a step as a CUDA graph and replay it, which is several times faster for small
+            networks. The Python control flow of the network and the loss must not change between steps. Ignored for SGD
+            with the one-cycle schedule.
         progress: Show a progress bar.
 
     Raises:
@@ -355,7 +357,7 @@ def _syncs_refused() -> Iterator[None]:
 
 
 class _Tally:
-    """The loss and the correct predictions of an epoch, summed on the device because reading a value would block."""
+    """The total loss and number of correct predictions, summed on the device because reading a value would block."""
 
     def __init__(self, regression: bool, device: torch.device) -> None:
         self.sums = torch.zeros(2, dtype=getattr(torch, widest_float(device)), device=device)
@@ -424,7 +426,7 @@ def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, aug
     if epochs < 0 or batch_size < 1:
         raise ValueError(f"epochs, batch_size: expected epochs >= 0 and batch_size >= 1, got {epochs} and {batch_size}")
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
-        raise ValueError(f"learning_rate: expected a positive number, got {learning_rate}")
+        raise ValueError(f"learning_rate: expected a positive finite number, got {learning_rate}")
     if augment not in get_args(Augment):
         raise ValueError(f"augment: expected one of {', '.join(get_args(Augment))}, got {augment!r}")
     if augment != "none" and split.inputs.ndim != 4:

@@ -63,7 +63,7 @@ def load_state(
     """Restore a state written by `save_state`, and return the number of completed epochs.
 
     Raises:
-        ValueError: The file is not a checkpoint or belongs to another run.
+        ValueError: The file is damaged, is not a checkpoint, or belongs to another run.
     """
     header, tensors = _read(path)
     found = json.loads(header["settings"])
@@ -110,12 +110,14 @@ def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; pass the name of a file")
+        raise IsADirectoryError(f"{path} is a folder; pass the path of a file")
     safetensors = require("safetensors", extra="torch")
     try:
         header, tensors = read_safetensors(path, "pt")
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is broken or not a checkpoint ({error}); remove it to start again") from None
+        raise ValueError(
+            f"{path} is damaged or not a checkpoint ({error}); remove it to start again, or choose another file"
+        ) from None
     if header.get("format") != _FORMAT:
         raise ValueError(
             f"{path}: expected a training checkpoint of format {_FORMAT!r}, got format {header.get('format')!r}"

@@ -25,7 +25,10 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 _KERNELS = ("kernel", "kernel_posterior_loc")
 _BIASES = ("bias", "bias_posterior_loc")
-_BUILT = "Conv2D, AveragePooling2D, MaxPooling2D, Flatten, Dense, DenseFlipout, Dropout, Activation or Softmax"
+_BUILT = (
+    "Conv2D, AveragePooling2D or MaxPooling2D with padding='valid', Flatten, Dense, DenseFlipout, Dropout, "
+    "Activation or Softmax"
+)
 
 
 class KerasLayer(NamedTuple):
@@ -41,7 +44,7 @@ class KerasLayer(NamedTuple):
         return str(self.config.get("name", self.kind))
 
     def array(self, names: tuple[str, ...]) -> Tensor | None:
-        """Return the first array in `names` that the layer has, or None."""
+        """Return the first of the named arrays that the layer has, or None if it has none of them."""
         found = next((self.arrays[name] for name in names if name in self.arrays), None)
         return None if found is None else torch.from_numpy(found)
 
@@ -101,9 +104,13 @@ def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
     activation = config.get("activation", "linear")
     if activation not in (*ACTIVATIONS, "linear", "softmax"):
         known = ", ".join(ACTIVATIONS)
-        raise ValueError(f"{path}: layer {layer.name} has the activation {activation!r}; expected one of {known}")
+        raise ValueError(
+            f"{path}: layer {layer.name} has the activation {activation!r}; expected {known}, linear or softmax"
+        )
     if config.get("data_format", "channels_last") != "channels_last":
-        raise ValueError(f"{path}: layer {layer.name} has the channels first; expected channels_last")
+        raise ValueError(
+            f"{path}: layer {layer.name} has data_format={config['data_format']!r}; expected 'channels_last'"
+        )
     if kind in ("Dropout", "Softmax"):
         return []
     if kind == "Conv2D":
@@ -120,7 +127,7 @@ def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
     elif kind == "Activation":
         module = nn.Identity()
     else:
-        raise ValueError(f"{path}: layer {layer.name} has the unsupported type {kind}; expected {_BUILT}")
+        raise ValueError(f"{path}: layer {layer.name} ({kind}) is not supported; expected {_BUILT}")
     after = [(f"{layer.name}_{activation}", ACTIVATIONS[activation]())] if activation in ACTIVATIONS else []
     return [(layer.name, module), *after]
 

@@ -22,17 +22,17 @@ def pool_weights(
     target: int | None = None,
     edges: Edges = "error",
 ) -> np.ndarray:
-    """Average blocks of each kernel, and return the values layer by layer in row-major order.
+    """Average each kernel over blocks, and return the averages layer by layer in row-major order.
 
-    Without `blocks`, every kernel is divided into about `target` blocks with the proportions of the kernel. Kernels
-    with at most `target` values are not pooled.
+    If `blocks` is None, every kernel is reduced to about `target` values, by about the same factor along each axis.
+    Kernels with at most `target` values are not pooled.
 
     Args:
         kernels: The result of `read_weights`, or a list of arrays.
         blocks: The shape of the blocks of each kernel, in order or by name.
         target: The approximate number of values per kernel; None for `values_per_layer(len(kernels))`.
         edges: How to treat blocks that extend beyond a kernel: "error" raises an error, "mean" averages the values
-            inside the kernel, and "zeros" pads with zeros, as the authors' program does.
+            inside the kernel, and "zeros" pads with zeros, as the authors' code does.
 
     Returns:
         A vector of float32, or of float64 if any kernel is float64.
@@ -72,8 +72,8 @@ def values_per_layer(layers: int) -> int:
 def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
     """Return the number of blocks along each axis, for a total of about `target` blocks.
 
-    Every axis shrinks by the same factor, but an axis that is too short, such as the width of a filter, becomes one
-    block.
+    Every axis shrinks by about the same factor, but an axis that is too short, such as the width of a filter, becomes
+    one block.
     """
     if target < 1:
         raise ValueError(f"target: expected at least 1 value per kernel, got {target}")
@@ -117,13 +117,13 @@ def _average(values: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
 def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edges) -> np.ndarray:
     if len(block) != values.ndim or any(size < 1 for size in block):
         raise ValueError(
-            f"kernel {name} of shape {values.shape}: expected a block of {values.ndim} positive sizes, got {block}"
+            f"kernel {name} of shape {values.shape}: expected one positive block size per axis, got {block}"
         )
     missing = [-size % step for size, step in zip(values.shape, block, strict=True)]
     if any(missing) and edges == "error":
         raise ValueError(
             f"kernel {name} of shape {values.shape} cannot be divided into blocks of shape {block}; "
-            "pass other blocks, edges='mean' or edges='zeros' (as in the authors' program)"
+            "pass other blocks, edges='mean' or edges='zeros' (as in the authors' code)"
         )
     if edges == "zeros":
         values = np.pad(values, [(0, extra) for extra in missing])

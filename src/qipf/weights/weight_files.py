@@ -33,7 +33,7 @@ def read(path: Path) -> dict[str, Any]:
     if start.startswith(b"PK"):
         raise ValueError(
             f"{path} is a zip archive (a .pt, .pth or .keras file); pass a state dict from "
-            "torch.load(..., weights_only=True), or the model.weights.h5 from the .keras archive"
+            "torch.load(..., weights_only=True), or the file model.weights.h5 from the .keras archive"
         )
     if len(start) == 9 and start[8:] == b"{":
         return _read_safetensors(path)
@@ -149,7 +149,7 @@ def _listed(group: Any, attribute: str) -> list[str]:
     for piece in pieces:
         about = group.attrs.get_id(piece)
         if math.prod(about.shape or ()) > _MOST_NAMES or about.dtype.itemsize > _MOST_NAMES:
-            raise OSError(f"{attribute} lists more than {_MOST_NAMES} names")
+            raise OSError(f"{attribute} has more than {_MOST_NAMES} names, or names of more than {_MOST_NAMES} bytes")
     names = [name for piece in pieces for name in np.asarray(group.attrs[piece]).ravel().tolist()]
     return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
 
@@ -160,12 +160,12 @@ def _is_statistic(layer: str, key: str, count: int) -> bool:
 
 
 def _member(group: Any, name: str) -> Any:
-    """Return a member of an HDF5 group; raise OSError for a symbolic link, which may lead to another file."""
+    """Return a member of an HDF5 group; raise OSError for soft and external links, which can lead to another file."""
     h5py = require("h5py", extra="bench")
     steps = [step for step in name.split("/") if step]
     for step in steps:
         if not isinstance(group.get(step, getlink=True), h5py.HardLink):
-            raise OSError(f"{name!r} is a link")
+            raise OSError(f"{name!r} is missing, or is a link")
         group = group[step]
     return group
 

@@ -1,4 +1,4 @@
-"""Read the weights of trained models: torch, Keras, safetensors, ONNX, scikit-learn, JAX and plain arrays."""
+"""Read weights from PyTorch, Keras, safetensors, ONNX, scikit-learn, JAX and plain arrays."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
         norms: Include scales and shifts of normalisation layers, but not their running statistics.
 
     Returns:
-        Arrays of float32 or float64; half precision becomes float32.
+        Arrays of float32 or float64, keyed by name; narrower types become float32.
 
     Raises:
         ValueError: The file is damaged or not a weight file, there are no kernels, or weights are NaN or infinite.
+        TypeError: The source is not supported, or its weights are complex.
     """
     named, known_norms = _parameters(source)
     chosen: dict[str, np.ndarray] = {}
@@ -57,8 +58,7 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
     if not chosen:
         held = ", ".join(f"{name} {tuple(values.shape)}" for name, values in list(named.items())[:5])
         raise ValueError(
-            f"no kernels (floating-point parameters of two or more dimensions) found in {type(source).__name__}; "
-            f"it holds {held or 'no arrays'}"
+            f"source: expected kernels (floating-point parameters of two or more dimensions), got {held or 'no arrays'}"
         )
     return chosen
 
@@ -181,7 +181,7 @@ def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
 
 
 def _is_bias(name: str) -> bool:
-    """Return True if a parameter has the name of a bias; in equinox, its shape may be (out, 1, 1)."""
+    """Return True if a parameter has the name of a bias; in equinox, a bias can have the shape (out, 1, 1)."""
     leaf = name.rpartition(".")[2]
     return leaf.startswith("bias") or leaf.endswith("_bias")
 
@@ -203,8 +203,8 @@ def _as_float(name: str, values: Array) -> np.ndarray:
     array = to_numpy(values)
     array = np.array(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)
     if not np.isfinite(array).all():
-        bad = int((~np.isfinite(array)).sum())
-        raise ValueError(f"{name}: {bad} of {array.size} weights are NaN or infinite; pass a model with finite weights")
+        found = f"NaN or infinity for {int((~np.isfinite(array)).sum())} of {array.size}"
+        raise ValueError(f"{name}: expected finite weights, got {found}; pass a model with finite weights")
     return array
 
 

@@ -52,7 +52,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
             (place / group / name).mkdir(parents=True)
             Image.fromarray(images[0, 0]).save(place / group / name / "0.png")
     for data, held_out, words in (
-        ("train.npz", "x.npy", "--calibrate: x.npy has no labels; write both to an .npz"),
+        ("train.npz", "x.npy", "--calibrate: x.npy has no labels; write inputs and labels to an .npz"),
         ("train", "held-out", "expected the class subfolders a, b, c, as in DATA, got a, b"),
         ("train.npz", "nothing.npz", "--calibrate: there is no file or folder nothing.npz"),
         ("train.npz", "train.npz", "--calibrate: train.npz is DATA itself"),
