@@ -248,7 +248,7 @@ def test_any_array_library():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1.0, np.nan, np.inf], [1, 0, 1]), r"2 of 3 values.*rows 1, 2"),
+        (([1.0, np.nan, np.inf], [1, 0, 1]), r"2 of 3 rows.*rows 1, 2"),
         (([1.0, 2.0], [1]), "got 2 and 1"),
         (([1.0, 2.0], [1, 2]), "expected 0 or 1.*got 2 in row 1"),
         (([[1.0], [2.0]], [1, 0]), r"one value per prediction.*\(2, 1\)"),

@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf._common.printing import printable
 
 FORMATS = {".bmp": "BMP", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
-"""Image formats, keyed by file extension. Other decoders of Pillow are not used: some start external programs."""
+"""Image formats, keyed by file extension. Pillow's other decoders are not used, as some start external programs."""
 GREY = ("1", "L", "LA", "I", "I;16", "F")
 PIXEL, VALUE = 8, 5
 """Bytes of memory per pixel of the image being decoded, and per value of the batch (one as uint8, four as float32)."""

@@ -176,7 +176,7 @@ def read_correct(
 ) -> np.ndarray | None:
     """Return an array (N,) of 1 for correct, 0 for wrong and NaN for unknown predictions.
 
-    Return None if there is no column `correct` and `label` or `predicted` is missing.
+    Return None if the table has neither the column `correct` nor both columns `label` and `predicted`.
 
     Args:
         columns: The table.

@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, like, namespace, to_numpy
 from qipf.fields.field import Derivatives, Field, as_queries
 
-MOMENTS = 12  # per bin; truncates the kernel's Taylor series at 0.4^12 / 12! = 4e-14 if distance * half-width <= 0.4
+MOMENTS = 12  # per bin; the error of the Taylor series is 0.4^12 / 12! = 4e-14 if distance * half-width <= 0.4
 FARTHEST = 300.0  # in bandwidths; for queries farther away from every sample, two points replace the samples of a bin
 FINEST = 9  # bins of width 2^-9 bandwidths suffice for queries up to the distance FARTHEST
 PAIRS = 2**15  # pairs of a query and a bin per block, so that temporaries fit into a core's cache

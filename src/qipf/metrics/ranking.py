@@ -73,7 +73,7 @@ def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
 
 @_metric
 def roc_auc(c: Counts) -> np.ndarray:
-    """Return the area under the ROC curve: P(score of an error > score of a correct prediction); ties count 1/2."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct one), where ties count as 1/2."""
     pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
     return pairs / (c.total * c.right) * c.both
 
