@@ -123,7 +123,7 @@ def test_errors_say_what_to_do():
         ErrorProbability().fit([], [])
     with pytest.raises(ValueError, match="values"):
         ErrorProbability().fit([0.0, 1.0], [1, 0])(np.array([0.0, np.nan, 1.0]))
-    with pytest.raises(ValueError, match=r"rows 1\)"):
+    with pytest.raises(ValueError, match=r"row 1\)"):
         ErrorProbability().fit([0.0, np.inf], [1, 0])
 
 

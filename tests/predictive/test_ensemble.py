@@ -95,7 +95,7 @@ def test_members_differ_in_weights_and_in_the_order_of_the_data():
 def test_it_has_as_many_passes_as_members():
     fit = DeepEnsemble(2, epochs=0).fit(norm_net, digits(), progress=False)
     assert len(fit.sample(digits().inputs)) == 2
-    with pytest.raises(ValueError, match="2.*members"):
+    with pytest.raises(ValueError, match=r"2.*members"):
         fit.sample(digits().inputs, 3)
     with pytest.raises(TypeError, match="function"):
         fit.fit(norm_net(), digits())

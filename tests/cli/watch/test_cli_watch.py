@@ -162,7 +162,7 @@ def test_what_is_read_is_not_overwritten(place: Path, capsys) -> None:
         (["scores", "--reference", "net.qipf", "--every", "0"], "--every", 2),
         (["scores", "--reference", "net.qipf", "--port", "99999"], "--port", 2),
         (["bad", "--reference", "net.qipf"], "bad/b.csv: expected a column 'uncertainty'", 1),
-        (["nan", "--reference", "net.qipf"], "nan/b.csv: uncertainty: 1 of 2 values are NaN", 1),
+        (["nan", "--reference", "net.qipf"], "nan/b.csv: uncertainty: expected finite values, got NaN", 1),
         (
             ["word", "--reference", "net.qipf"],
             "word/b.csv: one of the columns 'label'",
