@@ -1,4 +1,4 @@
-"""A module whose buffers keep their dtypes, follow the model, and may change shape when a state dict is loaded."""
+"""A module whose buffers keep their dtypes, move to the device of the logits, and accept any shape on loading."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class PreciseBuffers(nn.Module):
-    """A module whose buffers keep their dtypes under `half()`, and accept any shape from a state dict."""
+    """A module whose buffers keep their dtypes when `half()` is called, and take their shapes from a state dict."""
 
     def _follow(self, device: torch.device) -> None:
-        """Move to the device of the logits, in case only the model was moved; several threads may do this at once."""
+        """Move to `device` if necessary, for example after only the model was moved; several threads may call this."""
         if any(buffer is not None and buffer.device != device for buffer in self._buffers.values()):
             self.to(device)
 

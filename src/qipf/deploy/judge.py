@@ -1,4 +1,4 @@
-"""Compute the probability of error and the decision of a scorer inside a graph."""
+"""Compute the probability of error and the decision with torch operations, so that they can be exported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qipf.scores.base import Scorer
 
 
 class Guarded(NamedTuple):
-    """The result of a wrapped model whose scorer has a probability of error or a decision; missing values are None."""
+    """The result of a wrapped model whose scorer has a probability of error or a decision; absent values are None."""
 
     output: Any
     uncertainty: Tensor
@@ -52,7 +52,10 @@ class Judge(PreciseBuffers):
         return bool(self.method) or self.decides
 
     def forward(self, uncertainty: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the probability of error (N,) and a mask of the accepted predictions (N,); NaN is not accepted."""
+        """Return the probability of error (N,) and a mask of the accepted predictions (N,).
+
+        Either is None if the scorer does not have it. Predictions whose uncertainty is NaN are not accepted.
+        """
         if not torch.compiler.is_compiling():
             self._follow(uncertainty.device)
         tables: dict[str, Any] = self._buffers

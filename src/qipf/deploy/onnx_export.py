@@ -28,10 +28,12 @@ def export_onnx(
     Args:
         wrapped: The result of `qipf.wrap`.
         path: The file to write.
-        example: An input of the model, or a tuple of all inputs, with two or more rows; only shapes and types matter.
+        example: An input of the model, or a tuple of all its inputs, with two or more rows; only shapes and dtypes
+            matter.
         opset: The version of the ONNX operator set.
 
     Raises:
+        TypeError: `wrapped` was not returned by `qipf.wrap`.
         ValueError: The scorer or the model cannot be exported, or the example has fewer than two rows.
         ImportError: onnx or onnxscript is not installed.
     """
@@ -51,7 +53,7 @@ def export_onnx(
     wrapped.eval()
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            graph(*inputs)  # raises the errors of the model itself, and moves the scorer to its device before tracing
+            graph(*inputs)  # raises errors of the model itself, and moves the scorer to the model's device
             warnings.simplefilter("ignore")  # the exporter warns about its own dependencies
             try:
                 program: Any = torch.onnx.export(

@@ -36,11 +36,11 @@ _CLASSES = Classes()
 def wrap(
     model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False, views: int | None = None
 ) -> Wrapped:
-    """Combine a model and a scorer in a module that returns (output, uncertainty) for every input.
+    """Combine a model and a scorer in a module that returns (output, uncertainty).
 
-    If the scorer has a probability of error or a decision, the module returns a named tuple that includes them. The
-    module can be moved, saved, compiled and exported, and several threads may share it. Call `.eval()` before making
-    predictions.
+    If the scorer has a probability of error or a decision, or if `posterior` is true, the module returns a named tuple
+    that also contains these values. The module can be moved, saved, compiled and exported, and several threads may
+    share it. Call `.eval()` before making predictions.
 
     If the scorer reads more than the logits, forward hooks are added to the model; they are removed when the wrapped
     module is deleted.
@@ -48,17 +48,17 @@ def wrap(
     Args:
         model: A trained module. Compile the wrapped module instead of the model.
         scorer: A fitted scorer. Fitting it again does not change the wrapped module.
-        features: The name of the module whose output the scorer reads; None for the module named in `fit` or, if there
-            is none, the input of the last linear layer.
-        posterior: Also return the class probabilities (N, C) of a probe or a twin, which are often better than those of
-            the model.
+        features: The name of the module whose output the scorer reads; None for the module named in `fit` or, if none
+            was named there, for the input of the last linear layer.
+        posterior: Also return class probabilities (N, C) from the scorer, which must be a probe or a twin; they are
+            often better than those of the model.
         views: The number of views per image to average over, including the image itself; each view needs one pass. None
             for the number in the settings of the scorer.
 
     Raises:
         RuntimeError: The scorer is not fitted.
-        TypeError: The model is not a module, or the scorer is not a scorer or has no posterior.
-        ValueError: A layer or view does not exist.
+        TypeError: The model is not a module, the scorer is not a scorer, or `posterior` is true for a scorer without one.
+        ValueError: A layer or view does not exist, or the scorer does not suit the model or `views`.
     """
     if isinstance(model, Scorer) and isinstance(scorer, nn.Module):
         raise TypeError("expected qipf.wrap(model, scorer), got the scorer first; swap the two arguments")
@@ -69,12 +69,14 @@ def wrap(
     if views is not None and (other := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
             found = f"the {' and '.join(scorer.attachments)} of this scorer cannot be used with another number of views"
-            raise Problem("views", found, hint=f"fit them again for scorer.with_views({views})")
+            raise Problem("views", found, hint=f"refit all attachments for scorer.with_views({views})")
         scorer = other
     task = TASKS.get(scorer.task_name)
     if task is not None and not task.independent:
         raise Problem(
-            "scorer", f"it was fitted to {task.name}, not to one prediction per input", hint="call scorer.score instead"
+            "scorer",
+            f"it was fitted to several predictions per input (the task {task.name!r})",
+            hint="call scorer.score instead",
         )
     check_facts({name: value for name, value in facts.items() if name in ("model", "cut")}, model)
     return Wrapped(model, scorer, features=features, posterior=posterior)
@@ -117,7 +119,7 @@ class Wrapped(nn.Module):
         return self.scorer.improved(outputs) if self.posterior else (self.scorer(outputs), None)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
-        """Return the output of the model and the layers that the scorer reads."""
+        """Return the output of the model, and the logits, features and layers that the scorer reads."""
         output, logits, taken = self._pass(args, kwargs)
         if self._unseen and not is_traced(logits) and len(logits) > 1:
             check_logits(logits.detach())
@@ -249,7 +251,7 @@ def _recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorde
 def _head(model: nn.Module, scorer: Scorer) -> nn.Module:
     facts = scorer._require_fitted().facts
     width, columns = facts.get("width"), facts.get("columns")
-    names = {module: name for name, module in {"": model, **named_modules(model)}.items()}  # shared layers once
+    names = {module: name for name, module in {"": model, **named_modules(model)}.items()}  # each shared layer once
     heads = {
         name: module
         for module, name in names.items()
@@ -262,7 +264,7 @@ def _head(model: nn.Module, scorer: Scorer) -> nn.Module:
         raise Problem(
             "features", f"{len(heads)} ({', '.join(heads)})" if heads else "none",
             expected=f"one linear layer that maps {wanted}",
-            hint="pass features=, the name of the module whose output to use, here and to qipf.collect",
+            hint='pass features="module name" here and to qipf.collect to read the output of that module',
         )  # fmt: skip
     return next(iter(heads.values()))
 
