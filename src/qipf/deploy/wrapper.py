@@ -57,7 +57,7 @@ def wrap(
 
     Raises:
         RuntimeError: The scorer is not fitted.
-        TypeError: The model is not a module, the scorer is not a scorer, or `posterior` is true for a scorer without one.
+        TypeError: The model is not a module, the scorer not a scorer, or `posterior` is true but the scorer has none.
         ValueError: A layer or view does not exist, or the scorer does not suit the model or `views`.
     """
     if isinstance(model, Scorer) and isinstance(scorer, nn.Module):

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages, charts and pictures of uncertain pixels."""
+"""Self-contained HTML pages, SVG charts, and overlays of uncertain pixels."""
 
 from qipf.pages.overlays import overlay, save_png
 

@@ -37,7 +37,7 @@ class Chart:
     parts: list[str] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return the pixel coordinates of a point (x, y) on the axes."""
+        """Convert data coordinates to pixel coordinates."""
         left, right, top, bottom = self.margins
         across = (x - self.x[0]) / (self.x[1] - self.x[0] or 1)
         up = (y - self.y[0]) / (self.y[1] - self.y[0] or 1)
@@ -114,7 +114,7 @@ def legend(styles: Iterable[tuple[str, Style]]) -> str:
 
 
 def axis(values: Sequence[float], least: float = 0.0, most: float = math.inf) -> tuple[Range, list[float]]:
-    """Return the range of an axis, with a margin around the values, and ticks at round numbers."""
+    """Return an axis range with a margin around the values, limited to [`least`, `most`], and ticks at round numbers."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low < 1e-9 * max(abs(high), 1e-300):
         low, high = low - 0.1 * (abs(low) or 1), high + 0.1 * (abs(high) or 1)

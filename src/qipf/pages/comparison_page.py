@@ -12,8 +12,9 @@ from qipf.pages.charts import Chart, Style, legend
 from qipf.pages.layout import render
 
 STYLES = (Style("a", "", 2.4), Style("b", "7 4", 2.4), Style("c", "2 3", 2.4), Style("d", "9 3 2 3", 2.4))
-"""The styles of the named curves; all other curves are thin and grey."""
+"""The styles of the highlighted curves; all other curves are thin and grey."""
 NAMED = ("default", BASE, "entropy")
+"""Scores whose curves are highlighted after those of the recommended score and the score with the lowest AURC."""
 Curve = tuple[np.ndarray, np.ndarray]
 
 
@@ -23,7 +24,7 @@ def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Se
     Args:
         found: The comparison of scores or of intervals.
         head: The column names of the tables.
-        cells: The rows of each table, keyed by the name of the dataset, which is "" for the original data.
+        cells: The rows of each table, keyed by the name of the set, which is "" for the original data.
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [

@@ -1,4 +1,4 @@
-"""Render self-contained pages without scripts or external files, in light and dark themes."""
+"""Render HTML pages that load no other files, in light and dark themes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _environment(folder: Path) -> Any:
 def render(template: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Render a template; values are escaped unless the template marks them safe.
 
-    A page needs `title`, and accepts `refresh` (seconds until the browser reloads the page) and `style` (additional
-    CSS).
+    Templates of pages use `title`, `refresh` (seconds until the browser reloads the page; 0 to disable reloading) and
+    `style` (additional CSS).
     """
     return _environment(folder).get_template(template).render(**values)
 
@@ -40,7 +40,7 @@ def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = ""
 
 
 def embedded(pixels: np.ndarray, longest: int) -> str:
-    """Return a picture as the data URL of a PNG file; see `png`."""
+    """Return a picture as a data URL in PNG format; see `png`."""
     return "data:image/png;base64," + base64.b64encode(png(pixels, longest)).decode()
 
 

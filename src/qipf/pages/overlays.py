@@ -17,7 +17,7 @@ from qipf.tasks.outputs import summarise
 COLOUR = (214, 69, 0)
 """The colour of the least certain pixels."""
 LONGEST = 256
-"""The maximum number of pixels per side of a picture; larger pictures are reduced."""
+"""The maximum number of pixels per side of a picture; larger pictures are scaled down."""
 SHOWN = (0.0, 0.5, 1.0)
 """The displayed images, as quantiles of the mean uncertainty: the minimum, the median and the maximum."""
 STYLE = (TEMPLATES / "overlays.css").read_text()
@@ -38,7 +38,8 @@ def overlay(
         strength: The opacity of the colour at `high`, from 0 to 1.
 
     Raises:
-        ValueError: The shapes differ, no uncertainty is finite, or `high` is below `low`.
+        ValueError: The shapes differ, no uncertainty is finite, `strength` is not in [0, 1], or `low` and `high` are not finite
+            numbers in ascending order.
     """
     doubt = to_numpy(uncertainty).astype(np.float64)
     if doubt.ndim != 2:
@@ -89,9 +90,9 @@ class Overlay:
 
     Attributes:
         name: The name of the image.
-        wrong: The image with wrong pixels in orange.
+        wrong: The image with incorrectly predicted pixels in orange.
         doubt: The image with uncertain pixels in orange.
-        share: The fraction of labelled pixels that are wrong.
+        share: The fraction of labelled pixels that are incorrectly predicted.
     """
 
     name: str
@@ -147,7 +148,7 @@ def draw_overlays(
 
 
 def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Resize an image (c, H, W) by taking the nearest pixels; average its channels unless there are one or three."""
+    """Resize an image (c, H, W) by nearest-neighbour sampling; average its channels unless there are one or three."""
     if len(image) not in (1, 3):
         image = image.mean(axis=0, keepdims=True)
     down, across = (np.arange(size) * full // size for size, full in zip(shape, image.shape[1:], strict=True))
@@ -155,5 +156,5 @@ def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
-    """Render overlays, keyed by the title of each set of images, as HTML."""
+    """Render overlays, keyed by the title of each set of images, as HTML; `score` is the name of the score."""
     return render("overlays.html.j2", shown=shown, score=score)

@@ -54,13 +54,16 @@ def _tiles(status: Status) -> list[tuple[str, str, str]]:
         tiles.append(("accepted", percent(status.accepted), "of predictions accepted"))
     if status.labelled:
         low, high = map(percent, status.labelled_interval)
-        text = f"accuracy on {status.labelled:,} labelled predictions [{low}, {high}]"
+        text = f"accuracy on labelled predictions [{low}, {high}], n = {status.labelled:,}"
         tiles.append(("labelled", percent(status.labelled_accuracy), text))
     return tiles
 
 
 def _accuracy(windows: np.ndarray, status: Status) -> str:
-    """Draw the estimated accuracy over time, or over predictions if times are unknown; return "" if there are none."""
+    """Draw the estimated accuracy over time or, if times are unknown, over predictions.
+
+    Return "" if there are no predictions.
+    """
     if not len(windows):
         return ""
     rows, sums, times = windows[:, 0], windows[:, 1], windows[:, 4]
@@ -85,7 +88,7 @@ def _accuracy(windows: np.ndarray, status: Status) -> str:
 
 
 def _bars(live: Sequence[float], reference: Sequence[float], what: str, first: str, last: str) -> str:
-    """Draw one bar for live and one for held-out predictions, for each bin or class."""
+    """For each bin or class, draw one bar for held-out and one for live predictions."""
     top = max(*live, *reference, 1e-9)
     chart = Chart(480, 140, MARGINS, (0, max(1, len(live))), (0, top))
     for number, pair in enumerate(zip(reference, live, strict=True)):
@@ -94,4 +97,4 @@ def _bars(live: Sequence[float], reference: Sequence[float], what: str, first: s
     chart.text(0, 14, f"{top:.0%}")
     chart.text(52, 136, first)
     chart.text(470, 136, last, "end")
-    return chart.svg(what)
+    return chart.svg(f"fractions of held-out and live predictions by {what}")

@@ -101,7 +101,7 @@ def test_the_page_in_a_browser_follows_the_files(place: Path, rng, tmp_path_fact
             browser.get(address)
             # one script for each look: the page may be loaded again between two calls
             seen = browser.execute_script(
-                "const bars = [...document.querySelectorAll('svg[aria-label=bin] rect')].map(b => b.getBBox().height);"
+                "const bars = [...document.querySelectorAll('svg[aria-label$=bin] rect')].map(b => b.getBBox().height);"
                 "return [rows.innerText, state.innerText, document.querySelectorAll('svg').length, Math.max(...bars)]"
             )
             assert "200" in seen[0]
