@@ -63,7 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = Stopped.INTERRUPT
             print(
-                "interrupted; no partial files remain; to resume a benchmark or a training run, run the command again",
+                "interrupted; no partial files remain; to resume a benchmark, or a training run with --checkpoint, run "
+                "the command again",
                 file=sys.stderr,
             )
         except BrokenPipeError:  # the reader closed the pipe
@@ -71,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
             code = 1
         except SystemExit:
             raise
-        except BaseException as error:  # a panic in a Rust library is not an Exception
+        except BaseException as error:  # a panic in a Rust library does not inherit from Exception
             code, message = _explain(error, words)
             if debug:
                 traceback.print_exception(error)
@@ -143,7 +144,7 @@ class Stopped:
 
 @contextmanager
 def session(debug: bool = False) -> Iterator[Stopped]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C and, unless `debug`, print warnings and logged errors as one line each."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C; unless `debug` is true, print each warning or logged error on one line."""
     stopped = Stopped()
     kept = {}
     if threading.current_thread() is threading.main_thread():

@@ -37,9 +37,9 @@ FLAGS = {
     "views": "--views",
     "table": "",
 }
-"""The command-line names of the parameters that errors of the library name."""
+"""Command-line names of the library's parameters, for error messages."""
 FILES = {"", "data", "labels", "targets", "logits", "inputs", "model", "weights", "table"}
-"""Parameters whose values come from files; errors about these parameters have exit code 1 instead of 2."""
+"""Parameters whose values come from files; errors about them lead to exit code 1 instead of 2."""
 LONGEST_NUMBER = 300
 """The maximum number of digits of an integer in --option."""
 
@@ -107,14 +107,15 @@ def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
         except ValueError:
             settings[key.strip()] = value
         except RecursionError:
-            raise UserError(f"{flag}: {key.strip()}: nested too deeply") from None
+            raise UserError(f"{flag}: {key.strip()}: the value is nested too deeply") from None
     return settings
 
 
 def check_settings(flag: str, name: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raise UserError if any given setting is not a setting of the scorer or task `name`."""
     if unknown := sorted(set(given) - set(known)):
-        raise UserError(f"{flag}: {name} has no setting {', '.join(unknown)}; available: {', '.join(known) or 'none'}")
+        found = f"{name} does not accept {', '.join(unknown)}"
+        raise UserError(f"{flag}: {found}; available settings: {', '.join(known) or 'none'}")
 
 
 def _integer(text: str) -> int:

@@ -32,8 +32,9 @@ def bench(
 ) -> int:
     """Measure how well scores detect the errors of a model under distribution shift.
 
-    Finished cells are stored in the output folder. Run the same command again to resume an interrupted benchmark. Only
-    one process at a time can write to a folder. A plan with your own model executes the code of that model.
+    Finished parts of the benchmark (cells) are stored in the output folder. Run the same command again to resume an
+    interrupted benchmark. Only one process at a time can write to a folder. A plan with your own model executes the
+    code of that model.
 
     For example:
 
@@ -46,8 +47,9 @@ def bench(
 
     Args:
         plan: A built-in plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-        output: The folder for the results; bench-NAME by default.
-        engine: auto, local (processes), serial, or the address of a Dask scheduler that can access the output folder.
+        output: The folder for the results; by default, bench-NAME, with the name of the plan.
+        engine: auto, local (processes), serial, or the address of a Dask scheduler whose workers can access the output
+            folder.
         data: The folder of dataset files; by default, the folder named by the environment variable QIPF_DATA. Missing
             files are downloaded.
         workers: The number of local processes; by default, one per core.
@@ -91,7 +93,7 @@ def bench(
     for failure in report.failed:
         print(f"failed: {failure['label']}: {' '.join(failure['error'].split())}", file=sys.stderr)
     if report.skipped:
-        print(f"{len(report.skipped)} cells were skipped because they depend on a failed cell", file=sys.stderr)
+        print(f"cells skipped because they depend on a failed cell: {len(report.skipped)}", file=sys.stderr)
     print(
         f"tracebacks are in {store / 'failed'}; run the same command again to retry the failed cells", file=sys.stderr
     )
@@ -121,5 +123,5 @@ def _verify(path: Path) -> int:
     cells = len(store.finished())
     remedy = "run the same plan again to restore them"
     found = f"damaged or missing files: {count}; {remedy}" if count else "all files match their checksums"
-    print(f"{path}: {cells} cells, {found}", file=sys.stderr)
+    print(f"{path}: finished cells: {cells}; {found}", file=sys.stderr)
     return 1 if count else 0

@@ -37,10 +37,10 @@ SHOWN = (DEFAULT, compared.BASE, "entropy", "energy", "knn", "weight-qipf")
 """Scores compared by default."""
 SKIPPED = {
     "probe": "it is part of default",
-    "residual-scale": "it is only for regression",
+    "residual-scale": f"it is only for regression models; name its scales instead ({', '.join(METHODS)})",
     "twin": "it is fitted to inputs; use qipf fit --option effort=thorough",
 }
-"""Scorers that cannot be compared, with the reason."""
+"""Scorers that cannot be compared, each with the reason."""
 SCALES = (compared.ONE_WIDTH, *METHODS)
 """Scales compared for a regression model."""
 MOST = 10_000
@@ -72,8 +72,8 @@ def compare(
     executed.
 
     For the recommendation, the scorer `default` is tested against the softmax response at the 5% level. All other
-    scores share a correction for multiple testing. For tokens and pixels, 10,000 predictions are drawn at random. For a
-    regression model, the prediction intervals of several scales are compared instead of scores.
+    scores share a correction for multiple testing. For tokens and pixels, at most 10,000 predictions are used, drawn at
+    random. For a regression model, the prediction intervals of several scales are compared instead of scores.
 
     For example:
 
@@ -94,7 +94,8 @@ def compare(
         shifted: Labelled shifted data for a further comparison, as NAME=FILE; may be repeated.
         shift: A built-in shift of DATA for a further comparison, as NAME or NAME:INTENSITY; may be repeated. Images:
             rotation, brightness, jpeg, fog, ...; tables: missing-values, swapped-values, column-drift; token ids:
-            typos, word-drops. INTENSITY is from 1 to 5; for the shifts of the paper, see docs/reference/data.md.
+            typos, word-drops. INTENSITY is from 1 to 5; for the intensities of the paper's shifts, see
+            docs/reference/data.md.
         coverage: The nominal coverage of the intervals of a regression model; 0.9 by default.
         task: The kind of prediction, as for `qipf fit`.
         features: The module that the scorers read, as for `qipf fit`.
@@ -149,11 +150,11 @@ def compare(
 
 
 def _same_task(work: Work, flag: str, data: Data, chosen: Task | None) -> Data:
-    """Bind other data to the inputs of the model; the labels must have the same task as DATA."""
+    """Bind other data to the inputs of the model; the task must be the same as for DATA."""
     with naming(**dict.fromkeys(("data", "labels", "shift"), flag)):
         other, bound = Work.prepare(work.net, data, chosen, work.features, work.batch_size)
     if other.task != work.task:
-        raise InputError(f"{flag}: expected labels of the task {work.task.name}, as in DATA, got {other.task.name}")
+        raise InputError(f"{flag}: expected labels for the task {work.task.name}, as in DATA, got {other.task.name}")
     return bound
 
 
@@ -164,7 +165,7 @@ def _parts(data: Data, training: Data | None, numbers: bool) -> list[Data]:
     order = np.random.default_rng(SEED).permutation(len(data))
     middle = len(data) // 2
     if min(middle, len(data) - middle) < 2:
-        raise InputError(f"DATA: expected at least four examples, to split them into parts, got {len(data)}")
+        raise InputError(f"DATA: expected at least four examples to split into parts, got {len(data)}")
     cuts = [middle, (middle + len(data)) // 2] if numbers and training is None else [middle]
     halves = [data.take(np.sort(rows)) for rows in np.split(order, cuts)]
     return halves if training is None else [training, *halves]
@@ -184,7 +185,7 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
             raise UserError(f"--scorers: {name} cannot be compared: {SKIPPED[name]}")
         if name not in every:
             what = " for floating-point labels" if numbers else ""
-            way = "; save class labels as integers" if numbers else ""
+            way = "; if the labels are classes, save them as integers" if numbers else ""
             raise UserError(f"--scorers: there is no scorer {name!r}{what}; available: {', '.join(every)}{way}")
     if not names:
         raise UserError("--scorers: expected 'all', or names separated by commas, got none")

@@ -55,7 +55,7 @@ def evaluate(
 
     FILE has one row per prediction, with scores (higher is less certain) and either a column `correct` (0 or 1) or the
     columns `label` and `predicted`. For the ECE and the Brier score, add the error probabilities of a score NAME in a
-    column NAME_probability, or `probability` if there is only one score.
+    column NAME_probability, or in `probability` if there is only one score.
 
     For example:
 
@@ -67,7 +67,8 @@ def evaluate(
 
     Args:
         file: A table: .csv with a header line, .parquet, or .npz with arrays of shape (N,).
-        score: A column to evaluate; may be repeated. By default, all numeric columns.
+        score: A column to evaluate; may be repeated. By default, all numeric columns except labels, indices and
+            probabilities.
         correct: A column of 0s and 1s, or LABEL=PREDICTED for the columns of true and predicted classes.
         bootstrap: The number of resamples for the 95% confidence intervals; by default, 1000, or 0 if there are more
             than 100,000 rows.

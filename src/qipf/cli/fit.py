@@ -81,7 +81,7 @@ def fit(
             entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; for regression, residual-scale.
         option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
         calibrate: Labelled data, not used for fitting, from which error probabilities and the reference of `qipf watch`
-            are learned; for regression, prediction intervals are learned.
+            are learned; for regression, prediction intervals are learned instead.
         promise: A guarantee learned from the data of --calibrate: "error<=0.01" (at most 1% of the accepted
             predictions are wrong) or "accept>=0.9" (at least 90% are accepted). For regression, "inside>=0.9" (each
             target is in its interval with probability 0.9; the default) or "all inside>=0.9" (all targets of an example
@@ -172,7 +172,9 @@ def _check_promise(task: Task, promised: Decision | Intervals | None, calibrate:
     """Raise if the task does not support the promise, before anything is fitted."""
     numbers = task.judged_by == "intervals"
     if isinstance(promised, Decision) and numbers:
-        raise UserError(f'--promise: {promised.promise} requires class labels, got numbers; use "inside>=0.9"')
+        raise UserError(
+            f'--promise: {promised.promise} requires class labels, got floating-point labels; use "inside>=0.9"'
+        )
     if isinstance(promised, Intervals) and not numbers:
         raise UserError(f'--promise: intervals require a regression model, got the task {task.name}; use "error<=0.01"')
     if calibrate is not None and not task.independent:
@@ -187,8 +189,8 @@ def _learn(scorer: Scorer, outputs: Outputs, promised: Decision | Intervals | No
             intervals = promised if isinstance(promised, Intervals) else Intervals()
             scorer.attach(intervals.fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
             targets = "all targets of an example are inside" if intervals.joint else "each target is inside"
-            about = f"with probability {intervals.coverage:g}, learned from {len(outputs)} examples"
-            return f"intervals: {targets} {about}"
+            about = f"with probability {intervals.coverage:g}"
+            return f"intervals, learned from {len(outputs)} examples: {targets} {about}"
         errors = int((~to_numpy(outputs.correct)).sum())
         calibrator = ErrorProbability(method_for(errors))
         scorer.probability = calibrator.fit_scorer(scorer, outputs)

@@ -14,7 +14,7 @@ from qipf.cli.options import Output
 def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     """Draw figures for light and dark pages, each with a caption and its data as CSV.
 
-    Each figure is written to its own folder below the output folder.
+    Each figure is written to its own subfolder of the output folder.
 
     For example:
 
@@ -25,9 +25,10 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     ```
 
     Args:
-        names: The figures to draw: sine, corruptions; all by default.
+        names: The figures to draw (sine, corruptions); all by default.
         output: The folder to write to, which is created if necessary.
-        dataset: The dataset for the figure corruptions, in the folder named by the environment variable QIPF_DATA.
+        dataset: The dataset for the `corruptions` figure: digits (bundled), or a dataset of images in the folder named
+            by the environment variable QIPF_DATA.
     """
     require("matplotlib", extra="bench")
     from qipf.study import datasets

@@ -20,7 +20,8 @@ WIDTH = 64
 def inspect(file: str, /, *, json: bool = False) -> None:
     """Show the contents of a fitted scorer's file, or the tensors of an ONNX model.
 
-    Nothing in a scorer's file is executed, and its checksum is verified. An ONNX model is loaded but not run on data.
+    Nothing in a scorer's file is executed, and the file's checksum is verified. An ONNX model is loaded but not run on
+    data.
 
     For example:
 
@@ -32,7 +33,7 @@ def inspect(file: str, /, *, json: bool = False) -> None:
 
     Args:
         file: A file written by `qipf fit`, or an .onnx file (FILE.onnx:OUTPUT if the model has several outputs).
-        json: Print the header and the shapes of the tensors as JSON.
+        json: Print JSON instead of text.
     """
     from qipf.scores.saving import load, read
 
@@ -98,7 +99,7 @@ def _onnx(file: str, as_json: bool, output: str | None) -> None:
     for name, about in found["outputs"].items():
         print(f"output    {printable(name)}  {printable(about)}")
     print(f"logits    {printable(logits)}")
-    missing = "none: the logits do not come from a linear layer or convolution, or that layer reads the inputs directly"
+    missing = "none: the logits do not come from a linear layer or convolution, or this layer reads the inputs directly"
     print(f"features  {printable(found['features'] or missing)}")
     print("tensors accepted by --features (*: all data passes through the tensor):")
     for one in found["tensors"]:

@@ -12,10 +12,10 @@ from qipf.cli.options import Output
 
 
 def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
-    """Write the report of a benchmark as one HTML file that opens offline.
+    """Write the report of a benchmark as one HTML file that can be opened offline.
 
-    STORE must contain at least a table.csv, table.parquet or table.csv.gz. The page lists missing parts. Example images
-    require the dataset files in the folder named by the environment variable QIPF_DATA.
+    Without the store of a benchmark, a table (table.csv, table.parquet or table.csv.gz) suffices; the page lists the
+    missing parts. Example images require the dataset files in the folder named by the environment variable QIPF_DATA.
 
     For example:
 

@@ -31,7 +31,7 @@ DEFAULT = "default"
 LOOK = 8
 """The number of examples read to infer the task."""
 COPIED = 100
-"""The number of examples compared to detect a copy of DATA."""
+"""The maximum number of examples compared to detect a copy of DATA."""
 OPTIONS = ("effort", "size", "seed")
 """Settings of the recommended scorer."""
 
@@ -43,7 +43,7 @@ def split_model(model: str) -> tuple[str, str | None]:
 
 
 def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any:
-    """Return the model on its device, or the path of a weights file; `scorer` determines the default output."""
+    """Return the model on the requested device, or the path of a weights file; `scorer` selects the default output."""
     path, output = split_model(model)
     net = load_model(path, options.weights, output)
     noted = scorer.fitted.facts.get(OUTPUT) if scorer is not None and scorer.fitted else None
@@ -201,7 +201,7 @@ class Work:
         return Outputs(logits, arrays.get("features"), labels, task=self.task.name)
 
     def fit(self, scorer: Scorer | None, settings: dict[str, Any], data: Data) -> Scorer:
-        """Fit a scorer; None fits the recommended scorer with `settings`."""
+        """Fit `scorer` or, if it is None, the recommended scorer with `settings`."""
         run: dict[str, Any] = {"features": self.features, "progress": not QUIET.get()}
         if self.runner is None:
             outputs = self.read(data.sample(settings.get("size", len(data))))

@@ -51,9 +51,10 @@ def score(
 
     The uncertainty of the recommended scorer is the log odds against the prediction, which are negative for confident
     predictions. Other columns are row, file (for images), predicted (the class), probability (of an error, if FILE was
-    fitted with --calibrate), accept (with --promise), label and correct (with labels), and scorer. A table for a
-    regression model has the columns prediction, scale (the expected absolute error), lower, upper and inside instead;
-    if there are several targets, prediction_0, prediction_1, and so on.
+    fitted with --calibrate), accept (if FILE was fitted with --promise), label and correct (if DATA has labels), and
+    scorer. For a regression model, prediction, scale (the expected absolute error), lower, upper and inside replace
+    predicted, probability, accept and correct; if there are several targets, the names of the columns that exist for
+    each target end in its index, as in prediction_0.
 
     For example:
 
@@ -69,7 +70,7 @@ def score(
         output: The table to write (.csv, .parquet), with one row per prediction, or per image for pixels. For pixels,
             it may also be an .npy file for all uncertainty maps (N, H, W), or a new folder for PNG files with uncertain
             pixels in colour.
-        model: The model, as for `qipf fit`, which is executed; not needed if DATA contains logits.
+        model: The model, as for `qipf fit`; its code is executed. Not needed if DATA contains logits.
         modes: Also write the modes of the scorer, with one column per order.
         views: The number of views per image to average over, including the image itself; each view needs one pass. By
             default, the number that FILE was fitted with.
@@ -104,7 +105,7 @@ def score(
     if not pixels and output.suffix not in TABLES:
         raise UserError(f"--output: expected a file with the extension {' or '.join(TABLES)}, got {output}")
     joint = getattr(scorer.attachments.get("intervals"), "joint", False)
-    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # the number of correct or inside, and the total
+    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # the number that are correct (or inside), and the total
     scored = _counted(_scored(work, scorer, opened), seen, errors=not numbers)
     if pixels and output.suffix not in TABLES:
         _write_maps(scored, len(opened), output) if output.suffix == ".npy" else _write_overlays(scored, opened, output)
@@ -125,7 +126,7 @@ def score(
             if not count:
                 raise InputError(
                     "DATA: expected tokens to score, but labels of -100 or attention masks exclude all tokens; remove "
-                    "the labels to score every token"
+                    "these labels or masks"
                 )
     if not QUIET.get():
         print(f"{printable(output)}: {count} {what}; uncertainty: {UNITS.get(scorer.name, HIGHER)}", file=sys.stderr)
@@ -151,7 +152,8 @@ def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iter
 def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
     """Yield the scores batch by batch, from the model or from the logits in the data."""
     if work.runner is not None:
-        with naming(model="--model", features="--model", layers="--model"):  # it may differ from the fitted model
+        # this model may differ from the one used for fitting
+        with naming(model="--model", features="--model", layers="--model"):
             yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
     every = np.arange(len(data)) if data.numbers is None else data.numbers
@@ -209,7 +211,7 @@ def _write_overlays(scored: Iterator[Scored], data: Data, folder: Path) -> None:
         expected = "a .csv, .parquet or .npy file, or a folder without a file extension"
         raise UserError(f"--output: expected {expected}, got {folder}")
     if folder.exists():
-        raise UserError(f"--output: {folder} already exists; choose a new folder or a .npy file")
+        raise UserError(f"--output: {folder} already exists; choose a new folder or an .npy file")
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     temporary.mkdir()
     try:

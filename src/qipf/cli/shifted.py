@@ -86,7 +86,8 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
         )
     key = "inputs" if data.files else changed[0]
     if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
-        raise UserError(f"--shift: {name} would separate pixels from their labels; use --shifted with shifted labels")
+        hint = "use --shifted with labels that are shifted too"
+        raise UserError(f"--shift: {name} would separate pixels from their labels; {hint}")
     inputs = torch.cat(list(_whole(data, key, kind == "tokens")))
     arrays: dict[str, Any] = dict(data.arrays)
     try:

@@ -49,7 +49,7 @@ def watch(
     every: float = 2.0,
     once: bool = False,
 ) -> int:
-    """Monitor growing tables of scores: estimate the accuracy, and raise an alarm when the scores change.
+    """Monitor growing tables of scores: estimate the accuracy, and raise an alarm if the score distribution changes.
 
     PATH contains the output of `qipf score` with the scorer of --reference, or other tables with a column `uncertainty`
     and, optionally, `predicted`, `time`, `file`, and `label` or `correct`. Rows may be appended to CSV files, and
@@ -85,7 +85,7 @@ def watch(
     scorer = load(reference)
     found = scorer.attachments.get("monitor")
     if not isinstance(found, Monitor):
-        why = "has no reference for monitoring; create it with qipf fit --calibrate DATA"
+        why = "has no reference for monitoring; create one with qipf fit --calibrate DATA"
         if (task := scorer.task_name) not in ("", "classes"):
             why = f"contains a scorer for {'regression' if task == 'numbers' else task}, which cannot be monitored"
         raise InputError(f"--reference: {reference} {why}")
@@ -116,7 +116,7 @@ class _Watched:
         self.monitor, self.scorer, self.tail, self.title, self.refresh = monitor, scorer, tail, title, refresh
         self.least_sure: list[tuple[float, str]] = []
         self.read: dict[Path, int] = {}
-        """The number of counted rows of each file."""
+        """The number of rows read from each file."""
         self._show()
 
     def look(self) -> bool:
@@ -195,7 +195,7 @@ def _show(status: Status) -> None:
         "held-out accuracy": percent(status.reference_accuracy),
         "accepted": percent(status.accepted),
         "accuracy on labelled rows": percent(status.labelled_accuracy)
-        + (f" ({status.labelled:,} rows)" if status.labelled else ""),
+        + (f" (n = {status.labelled:,})" if status.labelled else ""),
         "alarm": "ALARM" if status.alarm else "no",
     }
     show_table([time.strftime("%H:%M:%S"), ""], list(cells.items()))

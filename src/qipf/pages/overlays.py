@@ -38,8 +38,8 @@ def overlay(
         strength: The opacity of the colour at `high`, from 0 to 1.
 
     Raises:
-        ValueError: The shapes differ, no uncertainty is finite, `strength` is not in [0, 1], or `low` and `high` are not finite
-            numbers in ascending order.
+        ValueError: The shapes differ, no uncertainty is finite, `strength` is not in [0, 1], or `low` and `high` are
+            not finite numbers in ascending order.
     """
     doubt = to_numpy(uncertainty).astype(np.float64)
     if doubt.ndim != 2:
