@@ -58,7 +58,7 @@ def fail_a_cell(store: Path) -> None:
         (spoil("cells/base/*.safetensors"), "could not be read", "condition"),
         (remove("cells/time/*"), "were not timed", "time"),
         (break_environment, "The environment could not be read: expected a JSON object, got list", "nothing"),
-        (stop_the_clock, "of the times are left out: row 1 has forward_ms", "time"),
+        (stop_the_clock, "of the times: row 1 has forward_ms", "time"),
         (fail_a_cell, "time &lt;b&gt;it&lt;/b&gt;", "nothing"),
     ],
 )

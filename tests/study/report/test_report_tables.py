@@ -183,7 +183,7 @@ def test_bad_rows_beside_the_table_are_left_out_and_named(
     shutil.copy(results / "table.csv", tmp_path)
     (tmp_path / name).write_text(content)
     source = open_source(tmp_path)
-    assert any(f"1 of 1 rows of {name} are left out: {said}" in note for note in source.notes)
+    assert any(f"1 of 1 rows of {name}: {said}" in note for note in source.notes)
     assert not source.times
     assert not source.networks
 
@@ -199,7 +199,7 @@ def test_a_bad_row_leaves_the_others(results: Path, tmp_path: Path, capsys: pyte
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
     text, said = (tmp_path / "report.html").read_text(encoding="utf-8"), capsys.readouterr().err
     rows = [f"row {number} has method_ms 'slow', expected a number above 0" for number in (1, 3, 4)]
-    expected = f"note: 5 of 6 rows of times.csv are left out: {'; '.join(rows)}; and 2 more\n"
+    expected = f"note: The report leaves out 5 of 6 rows of times.csv: {'; '.join(rows)}; and 2 more\n"
     assert said.startswith(expected)
     assert "note: networks.csv could not be read and is left out: field larger" in said
     assert "note: plan.json could not be read" in said

@@ -96,7 +96,7 @@ def test_most_cases():
     claim = find(claims(rows), text)
     assert claim.here == "undecided"  # with other shifts it might be none or all
     assert claim.advantage == pytest.approx(2 / 3 - 1 / 2)
-    assert str(claim).endswith("best in 67% [0%, 100%] (in 2 of 3 cases; paper 16 of 20)")
+    assert str(claim).endswith("best in 67% [0%, 100%] (2 of 3 cases; paper 16 of 20)")
     sure = benchmark(0.03) + benchmark(0.03, shift="zoom") + benchmark(0.03, shift="shear")
     assert find(claims(sure), text).here == "yes"
     few = benchmark(0.03, seeds=1, intensities=2) + benchmark(0.03, seeds=1, intensities=2, shift="zoom")

@@ -90,7 +90,7 @@ def test_the_recommended_score_is_on_top_only_if_it_is_the_best():
     assert first.about_recommended == ""
     (second,) = answers(rows({"default": 0.7, "entropy": 0.75, "max-logit": 0.5}))
     assert second.recommended == 2
-    assert "number 2 of 3" in second.about_recommended
+    assert "rank 2 among 3" in second.about_recommended
     assert "no score finds errors better" in second.sentence
     lines = [line for line in answer_text(second).splitlines() if line.strip()[:2] in ("1 ", "2 ")]
     assert "Entropy" in lines[0]

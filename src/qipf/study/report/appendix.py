@@ -23,7 +23,7 @@ def facts(source: ReportSource, columns: list[Column], pairs: Mapping[str, str])
     common = f", methods compared on {compared[-1]:,} of them" if compared else ""
     result = [
         ("Models", ", ".join(pairs.values())),
-        ("Networks", f"{len(seeds)}, {'different seeds' if len(seeds) > len(pairs) else 'one seed each'}"),
+        ("Networks", f"{len(seeds)}, {'with different seeds' if len(seeds) > len(pairs) else 'one per model'}"),
         ("Methods", f"{len({column.method for column in columns})} with {len(columns)} scores"),
         ("Shifts", ", ".join(shifts) or "none"),
         ("Predictions", f"{sizes[-1]:,} for each condition{common}" if sizes else "none"),
@@ -46,12 +46,12 @@ SCOPES = {"most": "Overall", "headline": "On average over all cases", "speed": "
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The paper's claims, with our verdicts.
+    """Claims about QIPF, with our verdicts.
 
     Attributes:
-        counts: Numbers of the paper's claims that hold, do not hold, or remain open.
+        counts: Numbers of the paper's claims, except those about single cases, keyed by `agreement`.
         front: Claims that are shown first.
-        rest: Other claims, keyed by scope.
+        rest: Other claims, keyed by the title of their scope.
     """
 
     counts: Mapping[str, int]
@@ -60,7 +60,10 @@ class Verdicts:
 
 
 def verdicts(source: ReportSource) -> Verdicts:
-    """Judge all claims for which there are numbers, with the paper's own claims first."""
+    """Judge the claims for which there are numbers; most claims about single cases are left out.
+
+    The result is empty if none of the paper's own claims can be judged.
+    """
     found = [claim for claim in claims(source.frame, source.times) if claim.here != "not measured"]
     own = [claim for claim in found if claim.paper in ("yes", "no")]
     if not own:
@@ -71,7 +74,7 @@ def verdicts(source: ReportSource) -> Verdicts:
     counts = Counter(agreement(claim) for claim in own if claim.scope != "case")
     rest: dict[str, list[Claim]] = defaultdict(list)
     for claim in found:
-        # there are thousands of single cases: keep error detection against the paper's rivals and simple scores
+        # thousands of claims are about single cases: keep those on ROC-AUC against the paper's rivals and simple scores
         worth = claim.scope != "case" or (claim.metric == "roc_auc" and (claim.other in RIVALS or _simple(claim)))
         if worth and claim not in front:
             rest[SCOPES[claim.scope]].append(claim)
@@ -79,7 +82,7 @@ def verdicts(source: ReportSource) -> Verdicts:
 
 
 def agreement(claim: Claim) -> str:
-    """Return "holds", "does not hold", "open", or "new" for a comparison that the paper does not make."""
+    """Return "holds" or "does not hold", "open" if undecided here, or "new" if the paper does not decide it."""
     if claim.here == "undecided":
         return "open"
     if claim.paper not in ("yes", "no"):
@@ -88,5 +91,5 @@ def agreement(claim: Claim) -> str:
 
 
 def _simple(claim: Claim) -> bool:
-    """Return True if the claim is about a rival that scores the outputs of a single pass."""
+    """Return True if QIPF is compared with a simple score of the outputs, such as the entropy."""
     return bool(claim.other) and info(split_column(claim.other)[0]).family == "confidence"

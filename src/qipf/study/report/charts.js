@@ -45,7 +45,7 @@ function swatch(style) {
 }
 
 /* A figure: caption, drawing, legend (for narrow pages, where the list of scores is out of sight), and the same numbers
-   as a table that is built only when it is opened. */
+   as a table that is built when it is first opened. */
 function figure(title, subtitle, drawing, heads, rows, series = []) {
   const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title}: numbers` });
   const numbers = el("details", {}, el("summary", {}, "numbers"), body);
@@ -63,7 +63,7 @@ function table(title, heads, rows) {
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell, i) => i ? el("td", { class: "number" }, cell) : el("th", { scope: "row" }, cell))))));
 }
 
-/* Axes, rules and titles. Returns the root element, the scales and the group to draw in. */
+/* Axes, rules and titles. Returns the root element, the scales and the edges of the plotting area. */
 function axes(options) {
   const { width, height = 250, x, y, label } = options;
   const left = options.left ?? 44, right = options.accuracy ? 40 : 12, top = 10, bottom = options.bottom ?? 38;

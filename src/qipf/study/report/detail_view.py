@@ -1,4 +1,4 @@
-"""Charts of individual predictions: curves, histograms, reliability, and positions in the field of the weights."""
+"""Charts of individual predictions: curves, histograms, reliability diagrams, and positions in the field."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABIL
 
 
 def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Return the expected number of errors among the given fractions of least certain predictions."""
+    """Return the expected number of errors among each given fraction of the least certain predictions."""
     order = np.argsort(-scores, kind="stable")
     ranked, errors = scores[order], np.cumsum(wrong[order])
     ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of each group of equal scores
@@ -332,9 +332,10 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
 def _placed(
     bench: Bench, pair: Pair, scorer: Any, by_shift: dict[str, list[Condition]]
 ) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
-    """Return the position of every prediction in the field, and a mask of the errors.
+    """Return the positions of predictions in the field and a mask of the errors, keyed by shift and severity.
 
-    Logits are not stored, but the score "max-logit" is the negative of the paper's coordinate.
+    Logits are not stored, but the score "max-logit" is the negative of the paper's coordinate. Without this score, the
+    result is empty.
     """
     name = next((method.name for method in pair.methods if method.kind == "max-logit"), None)
     if name is None or scorer.coordinate != "max_logit":

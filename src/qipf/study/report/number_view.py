@@ -53,7 +53,7 @@ def render_numbers(source: ReportSource, environment: Sequence[tuple[str, str]])
 
 
 def _advice(source: ReportSource, pair: tuple[str, str, int]) -> str:
-    """Return the recommended scale in words, or "" if there are no predictions."""
+    """Return the recommended scale in words, or "" if the predictions are missing."""
     if source.bench is None:
         return ""
     try:

@@ -47,7 +47,7 @@ def write_report(
     """Write the report of a benchmark and return its size in bytes.
 
     Args:
-        store: A store, or a folder with its tables, which do not suffice for charts of predictions.
+        store: A store, or a folder that contains only tables; charts of predictions require a store.
         output: The HTML file.
         data: Folder with dataset files, for thumbnails.
 
@@ -132,7 +132,7 @@ def _answers(source: ReportSource) -> list[Answer]:
     try:
         return answers(source.frame, source.bench)
     except MISSING as error:
-        source.left_out(f"Intervals are over intensities only, because some predictions could not be read: {error}")
+        source.left_out(f"The summary does not use the predictions, because some of them could not be read: {error}")
         return answers(source.frame)
 
 

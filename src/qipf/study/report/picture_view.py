@@ -1,4 +1,4 @@
-"""Pictures in a report: thumbnails of extreme predictions, and maps of segmented images."""
+"""Pictures in a report: thumbnails of the most and least certain inputs, and maps of segmented images."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> d
         try:
             if (
                 some.dataset in datasets.NAMES
-            ):  # raises if it is not on this machine, because a report downloads nothing
+            ):  # raises if the dataset is not on this machine; a report downloads nothing
                 datasets.load(some.dataset, data=data, download=False, progress=False)
             for shift, conditions in by_shift.items():
                 for condition in thin(conditions, 1):

@@ -55,8 +55,8 @@ class Column:
 def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str] = ()) -> list[Column]:
     """Return the columns of a long table, in the order of the registry.
 
-    The `best` scores are selected. A method is represented by its first column in `leaders`, or else by the paper's
-    statistic.
+    A method is represented by its first column in `leaders`, or else by the paper's statistic. The methods of the
+    `best` scores are among those selected when the page opens.
     """
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
@@ -132,8 +132,8 @@ def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any
 def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, Any]:
     """Return, for each pair and shift, the axis positions, the accuracy, and [mean, low, high] by metric and column.
 
-    The range extends one standard deviation over networks to either side of the mean or, for a single network, is the
-    95% bootstrap interval.
+    The range from low to high is the mean plus or minus one standard deviation over networks or, for a single network,
+    the 95% bootstrap interval.
     """
     rows = comparable(frame)
     rows = rows[(rows["errors"] == "base") & rows["metric"].isin(list(metrics))]
@@ -208,7 +208,7 @@ class Line:
 
     Attributes:
         number: Rank among the methods; 0 for scores that do not represent a method.
-        figures: ROC-AUC, average precision and cost of each pair in turn.
+        figures: ROC-AUC, average precision and cost, for each pair in turn.
         open: False if the line is hidden at first.
     """
 

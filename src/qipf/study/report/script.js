@@ -15,7 +15,7 @@ function buildToggles() {
   const lead = data.columns.filter((c) => c.lead), others = data.columns.filter((c) => !c.lead);
   const groups = [["One pass", lead.filter((c) => !c.many)], ["Several passes", lead.filter((c) => c.many)]];
   const boxes = groups.filter(([, columns]) => columns.length).map(([title, columns]) => el("fieldset", { class: "toggles" }, el("legend", {}, title), ...columns.map(toggle)));
-  if (others.length) boxes.push(el("details", {}, el("summary", {}, `${others.length} other scores of these methods`), el("fieldset", { class: "toggles" }, el("legend", { class: "hide" }, "Other scores"), ...others.map(toggle))));
+  if (others.length) boxes.push(el("details", {}, el("summary", {}, `Other scores of these methods (${others.length})`), el("fieldset", { class: "toggles" }, el("legend", { class: "hide" }, "Other scores"), ...others.map(toggle))));
   byId("toggles").replaceChildren(...boxes);
 }
 

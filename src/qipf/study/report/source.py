@@ -45,7 +45,7 @@ class ReportSource:
         times: Milliseconds per sample for each dataset, network and method.
         plan: The plan as it was run.
         environment: The machine and the versions.
-        bench: The store.
+        bench: The store; None if there are only tables.
     """
 
     name: str
@@ -75,7 +75,7 @@ class ReportSource:
         LOG.warning("%s", text)
 
     def keep(self, name: str, values: Any, file: str) -> None:
-        """Set one attribute, without the invalid rows of times and networks; raise ValueError if it is unusable."""
+        """Set one attribute, omitting invalid rows of times and networks; raise ValueError if `values` is unusable."""
         if name == "environment" and not isinstance(values, Mapping):
             raise ValueError(f"expected a JSON object, got {type(values).__name__}")
         if name in NEEDED:
@@ -84,7 +84,7 @@ class ReportSource:
             if bad:
                 more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
                 self.left_out(
-                    f"{len(bad)} of {len(values)} rows of {file} are left out: {'; '.join(bad[:SHOWN])}{more}"
+                    f"The report leaves out {len(bad)} of {len(values)} rows of {file}: {'; '.join(bad[:SHOWN])}{more}"
                 )
             values = [line for number, line in enumerate(values, 1) if not wrong[number]]
         setattr(self, name, values)

@@ -158,7 +158,7 @@ function drawField() {
   const box = byId("field-charts"), fields = data.fields[choice.pair] ?? {}, view = fields[choice.fieldMethod];
   if (!view) { byId("field-facts").textContent = ""; box.replaceChildren(nothing("There is no field of weights for this model.")); return; }
   const facts = view.facts, x = { low: view.low, high: view.high }, step = (view.high - view.low) / (view.psi.length - 1), at = (i) => view.low + i * step;
-  byId("field-facts").textContent = `${facts.weights ?? "?"} pooled weights, kernel width ${short(facts.bandwidth)} (${short(facts.factor)} times Silverman's), ${facts.operator} operator; y = (largest logit − ${short(facts.centre)}) / ${short(facts.scale)}.`;
+  byId("field-facts").textContent = `${facts.weights ?? "?"} pooled weights, kernel width ${short(facts.bandwidth)} (${short(facts.factor)} times Silverman's bandwidth), ${facts.operator} operator; y = (largest logit − ${short(facts.centre)}) / ${short(facts.scale)}.`;
   const width = inner(box, 260), line = (label, values, style) => ({ label, colour: 0, dash: 0, marker: 0, ...style, points: values.map((v, i) => ({ x: at(i), y: v, text: `y = ${short(at(i))}: ${short(v)}` })) });
   const table = (all) => () => view.psi.map((_, i) => i).filter((i) => i % 10 === 0).map((i) => [short(at(i)), ...all.map((values) => short(values[i]))]);
   const [least, top] = [Math.min(...view.psi.filter((v) => v !== null)), Math.max(...view.psi.filter((v) => v !== null))], flat = top - least < 0.2 * top;

@@ -46,7 +46,7 @@ def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
 
 
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
-    """Return the mean accuracy over conditions before and after flagging, or None if no condition has finite scores."""
+    """Return the mean accuracy before and after flagging over the conditions whose scores are all finite, if any."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
@@ -172,8 +172,8 @@ class Answer:
             return ""
         own = self.ranking.best_of_methods[self.recommended - 1]
         gain = f", {self.recommended_gain}" if self.recommended_gain else ""
-        place = f"number {self.recommended} of {len(self.ranking.best_of_methods)} methods"
-        return f"The {in_words(own.column)} is {place}: ROC-AUC {own.mean:.3f}{gain}."
+        place = f"rank {self.recommended} among {len(self.ranking.best_of_methods)} methods"
+        return f"The {in_words(own.column)} has {place}: ROC-AUC {own.mean:.3f}{gain}."
 
 
 def recommended_columns() -> list[str]:

@@ -169,7 +169,7 @@ class _Compared:
         if not shares:
             return Claim(text, "most", self.metric, "", says, "not measured")
         low, high = (float(v) for v in np.quantile(self.paired.averaged(cases, draws) - 0.5, [0.025, 0.975]))
-        detail = f"in {sum(shares)} of {len(shares)} cases; paper {sum(best)} of {len(best)}"
+        detail = f"{sum(shares)} of {len(shares)} cases; paper {sum(best)} of {len(best)}"
         value = float(np.mean(shares)) - 0.5
         here = verdict(low, high) if pairs >= LEAST_PAIRS else "undecided"
         return Claim(text, "most", self.metric, "", says, here, value, low, high, detail)
@@ -195,9 +195,8 @@ def paper_best(metric: str) -> list[bool]:
 def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
     """Return the mean advantage of QIPF over another method in the paper, or None if the paper has no comparison."""
     theirs = paper.values(metric)
-    asked = (
-        dict.fromkeys(case for case, _ in theirs) if cases is None else cases
-    )  # a fixed order, because sums are rounded
+    # a fixed order, because floating-point sums depend on it
+    asked = dict.fromkeys(case for case, _ in theirs) if cases is None else cases
     known = [case for case in asked if (case, other) in theirs]
     if not known or other == "qipf":
         return None
@@ -207,8 +206,8 @@ def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> f
 def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
     """Compare the speed of QIPF with that of every other method on every network (Table 3).
 
-    The interval is bootstrapped over the measurements and extends to either side by at least the spread of the times of
-    the forward pass. If the forward pass was not timed, a single measurement allows no verdict.
+    The interval is bootstrapped over the measurements and extends on either side of the estimate by at least the spread
+    of the forward-pass times. If the forward pass was not timed, a single measurement allows no verdict.
     """
     rng = np.random.default_rng(seed)
     result = []
@@ -251,10 +250,10 @@ def in_words(name: str) -> str:
 
 
 def _clock(times: Frame) -> tuple[dict[str, np.ndarray], float]:
-    """Return the logarithms of the times of one network, keyed by method, and the logarithm of the noise.
+    """Return the logarithms of the times of one network, keyed by method, and the noise of these logarithms.
 
     If the forward pass was always timed, times are relative to the forward pass, and the noise is the spread of its
-    times.
+    times. Otherwise, the noise is infinite if any method was timed only once, and zero if not.
     """
     forward = np.log(times["forward_ms"])
     known = bool(np.isfinite(forward).all())

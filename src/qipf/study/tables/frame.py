@@ -33,7 +33,7 @@ Errors = Literal["base", "own"]
 
 NEEDED = ("dataset", "net", "method", "metric", "value")
 ASSUMED = {"seed": 0, "shift": "clean", "intensity": np.nan, "score": "score", "errors": "base", "subset": "all"}
-"""Default values of missing columns."""
+"""Default values of missing columns and missing entries."""
 
 _COLUMNS = [column(entry.name, statistic) for entry in REGISTRY.values() for statistic in entry.statistics]
 _ORDER = {name: i for i, name in enumerate(_COLUMNS)}
@@ -87,7 +87,7 @@ def column_order(name: str) -> tuple[int, str]:
 
 
 def comparable(frame: Frame) -> Frame:
-    """Return the rows of the subset "common", on which all methods are compared, or all rows of cases without it."""
+    """Return, for each case, the rows of the subset "common", on which all methods are compared, or else all rows."""
     place = require("pandas", extra="bench").MultiIndex.from_frame(frame[CASE])
     common = frame["subset"] == "common"
     return frame[common | ~place.isin(place[common])]
@@ -175,7 +175,7 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
 
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
-    """Yield the lines of a file within the memory limit, with very long lines split into pieces that are not rows."""
+    """Yield the lines of a file within the memory limit; very long lines are split into pieces, which are invalid rows."""
     budget = Budget(path)
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """Mean and standard deviation over `size` values."""
+    """Mean and standard deviation over `size` values (None if unknown)."""
 
     mean: float
     std: float
     size: int | None = None
 
     def __str__(self) -> str:
-        """Return `0.75 ± 0.07`, or `0.75` if there is no spread."""
+        """Return `0.75 ± 0.07`, or `0.75` if the standard deviation is 0 and `size` is not above 1."""
         spread = self.std > 0 or (self.size or 0) > 1
         return f"{self.mean:.2f}" + (f" ± {self.std:.2f}" if spread else "")
 
