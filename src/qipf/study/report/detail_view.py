@@ -1,4 +1,4 @@
-"""Charts of individual predictions: curves, histograms, reliability diagrams, and positions in the field."""
+"""Charts of individual predictions: curves, histograms, reliability diagrams, and positions in the QIPF field."""
 
 from __future__ import annotations
 

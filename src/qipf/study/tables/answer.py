@@ -46,7 +46,7 @@ def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
 
 
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
-    """Return the mean accuracy before and after flagging over the conditions whose scores are all finite, if any."""
+    """Return the mean accuracy before and after flagging over conditions with only finite scores, or None."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
