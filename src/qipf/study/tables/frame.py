@@ -175,7 +175,7 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
 
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
-    """Yield the lines of a file within the memory limit, splitting very long lines into pieces that are invalid rows."""
+    """Yield the lines of a file within the memory limit; split very long lines into pieces, which are invalid rows."""
     budget = Budget(path)
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))
