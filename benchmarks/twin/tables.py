@@ -248,7 +248,10 @@ def without_relative(results: Results) -> str:
 @table("few-labels")
 def few_labels(results: Results) -> str:
     """Return the ROC-AUC on clean images by the number of labels per class, averaged over the draws."""
-    found = {name: unit["parts"]["few"]["few"] for name, pair in _deeper(results).pairs.items() for unit in pair.units}
+    found = {
+        name: [one for unit in pair.units for one in unit["parts"].get("few", {}).get("few", ())]
+        for name, pair in _deeper(results).pairs.items()
+    }
 
     def cell(labels: int, column: tuple[str, str]) -> str:
         name, score = column
@@ -256,7 +259,12 @@ def few_labels(results: Results) -> str:
         return number(sum(values) / len(values)) if values else NOTHING
 
     counts = {one["labels"]: str(one["labels"]) for draws in found.values() for one in draws}
-    columns = {(name, score): f"{PAIRS[name]}, {score}" for name in found for score in ("max softmax", "probe", "twin")}
+    columns = {
+        (name, score): f"{PAIRS[name]}, {score}"
+        for name, draws in found.items()
+        if draws
+        for score in ("max softmax", "probe", "twin")
+    }
     return grid("labels per class", counts, columns, cell)
 
 
@@ -352,6 +360,12 @@ def text_accuracy(results: Results) -> str:
     pair = _text(results)
     rows = {row: row for row in ("network", "ensemble of 5", "ensemble of 10", "probe", "twin")}
     return grid("accuracy", rows, TEXT_COLUMNS, lambda row, column: number(pair.accuracy(row, column)))
+
+
+@value("text-clean")
+def text_clean(results: Results, row: str) -> str:
+    """Return the ROC-AUC of a row of the text transformers on clean sentences."""
+    return number(_text(results).value(row, "clean"))
 
 
 @value("twin-text-fitting")
