@@ -11,7 +11,7 @@ from qipf._common.errors import Problem
 LONGEST = 2000
 """The maximum number of characters that `one_line` keeps; some libraries put whole arrays into their messages."""
 MOST_DOTS = 1000
-"""The maximum number of dots in a line of TOML, not counting decimal points; a dot may separate two parts of a key."""
+"""The maximum number of dots on a line of TOML, not counting decimal points; a dot may separate two parts of a key."""
 _FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
@@ -31,17 +31,17 @@ def _escaped(letter: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML, with a limit on the number of dots in a line.
+    """Parse TOML, with a limit on the number of dots per line.
 
-    Without the limit, parsing a key with many parts could exhaust the memory: the memory needed is quadratic in the
-    number of parts.
+    Without this limit, a key with many parts could exhaust the memory, because the parser needs memory quadratic in
+    the number of parts.
 
     Raises:
         Problem: `text` is invalid or nested too deeply, or a line has more than `MOST_DOTS` dots.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS and _FLOAT.sub("", line).count(".") > MOST_DOTS:
-            raise Problem("", f"more than {MOST_DOTS} dots in line {number}")
+            raise Problem("", f"more than {MOST_DOTS} dots on line {number}")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
