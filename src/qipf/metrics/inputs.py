@@ -63,7 +63,7 @@ def vector(values: Array, name: str) -> np.ndarray:
     except ValueError:  # NumPy cannot convert ragged lists and some sliceable objects
         raise TypeError(f"{name}: expected one number per prediction, got {type(values).__name__}") from None
     if array.ndim != 1:
-        raise ValueError(f"{name}: expected one value per prediction, shape (N,), got {array.shape}")
+        raise ValueError(f"{name}: expected one value per prediction (shape (N,)), got shape {array.shape}")
     if array.size == 0:
         return array.astype(np.float64)
     if array.dtype.kind not in "buif":

@@ -27,7 +27,7 @@ class Brier(NamedTuple):
 
 
 class Calibration:
-    """A function that computes calibration metrics from the weights of resamples.
+    """A callable that computes calibration metrics from the weights of resamples.
 
     Args:
         p: (N,) error probabilities, or scores scaled to [0, 1].

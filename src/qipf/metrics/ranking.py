@@ -1,4 +1,4 @@
-"""Metrics of error detection, which compare the scores of wrong and correct predictions.
+"""Error-detection metrics, which compare the scores of wrong and correct predictions.
 
 Errors are the positive class. Each metric takes one score and one correctness flag per prediction, and is NaN if it is
 undefined (`evaluate` reports the reason). All metrics except the point-biserial correlation depend only on the ranking
@@ -73,7 +73,7 @@ def _counts(scores: np.ndarray, wrong: np.ndarray) -> Counts:
 
 @_metric
 def roc_auc(c: Counts) -> np.ndarray:
-    """Return the area under the ROC curve: P(score of an error > score of a correct one), where ties count as 1/2."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct prediction). Ties count as 1/2."""
     pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
     return pairs / (c.total * c.right) * c.both
 

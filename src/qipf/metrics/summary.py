@@ -27,7 +27,7 @@ class Metric(NamedTuple):
 
 
 _BLOCK = 2**18  # weights in memory at once; a few MB per intermediate array
-_LONG = 2**24  # the number of drawn predictions (about a second of work) from which a progress bar is shown
+_LONG = 2**24  # a progress bar is shown if at least this many predictions are drawn, which takes about a second
 MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
 NO_PROBABILITY = "no error probabilities were passed"
 
@@ -72,7 +72,7 @@ def evaluate(
     scaled score, which is not a probability.
 
     Args:
-        uncertainty: One score per prediction; higher is less certain.
+        uncertainty: One score per prediction; a higher score means less certainty.
         correct: Whether each prediction is correct, as booleans or zeros and ones.
         probability: The probability that each prediction is wrong.
         groups: The group of each prediction, for dependent predictions such as the pixels of an image. Entire groups
