@@ -18,15 +18,16 @@ FACTORS = tuple(5.0 * 2.0 ** (step / 2) for step in range(14))
 
 
 def silverman(samples: Array) -> float:
-    """Return the bandwidth of a field of `samples` by Silverman's rule of thumb.
+    """Return the bandwidth for a field of `samples`, by Silverman's rule of thumb.
 
     For samples in R, with `std` the standard deviation (divisor n - 1) and IQR the interquartile range:
 
         s = 0.9 A n^(-1/5),   A = min(std, IQR / 1.349), or std if the IQR is zero
 
-    For samples in R^d, d > 1, the bandwidth is the same for all dimensions (Silverman 1986, section 4.3.2):
+    For samples in R^d, d > 1, the bandwidth is the same for all dimensions (Silverman 1986, section 4.3.2). With A_j
+    computed as above in dimension j:
 
-        s = (4 / (d + 2))^(1 / (d + 4)) A n^(-1 / (d + 4)),   A^2 = mean of A_j^2 over the d dimensions
+        s = (4 / (d + 2))^(1 / (d + 4)) A n^(-1 / (d + 4)),   A^2 = mean of A_j^2 over j
 
     Args:
         samples: An array (n,) or (n, d).
@@ -79,7 +80,7 @@ class FactorChoice(NamedTuple):
 def cross_validated_factor(
     score: Callable[[float], Array], wrong: Array, factors: Sequence[float] = FACTORS, folds: int = 5, seed: int = 0
 ) -> FactorChoice:
-    """Choose the multiple of Silverman's bandwidth with which a score best detects errors in clean, held-out data.
+    """Choose the multiple of Silverman's bandwidth for which a score best detects errors on clean, held-out data.
 
     The factor with the highest ROC-AUC, averaged over stratified folds, is chosen. Ties are broken by the average
     precision, also averaged over the folds, and then by the order of the factors.
@@ -97,7 +98,7 @@ def cross_validated_factor(
     wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
     if not namespace(wrong).isdtype(wrong.dtype, "bool") or wrong.ndim != 1:
         found = f"{wrong.dtype} of shape {tuple(wrong.shape)}"
-        raise Problem("wrong", found, expected="booleans (N,), True for errors", hint="pass ~outputs.correct")
+        raise Problem("wrong", found, expected="booleans (N,) that are True for errors", hint="pass ~outputs.correct")
     truth = to_numpy(wrong)
     tried = [float(factor) for factor in factors]
     if not tried or len(set(tried)) < len(tried) or not all(0.0 < factor < math.inf for factor in tried):
@@ -108,7 +109,8 @@ def cross_validated_factor(
         name = f"score({factor:g})"
         given = as_array(score(factor), name)
         if tuple(given.shape) != truth.shape:
-            raise Problem(name, f"shape {tuple(given.shape)}", expected=f"one number per prediction, {truth.shape}")
+            hint = "return one number per prediction"
+            raise Problem(name, f"shape {tuple(given.shape)}", expected=f"shape {truth.shape}", hint=hint)
         check_finite(given, name)
         uncertainty = to_numpy(given)
         rocs = tuple(roc_auc(uncertainty[part], ~truth[part]) for part in parts)

@@ -12,9 +12,9 @@ from qipf.arrays import Array, like, namespace, to_numpy
 from qipf.fields.field import Derivatives, Field, as_queries
 
 MOMENTS = 12  # per bin; the error of the Taylor series is 0.4^12 / 12! = 4e-14 if distance * half-width <= 0.4
-FARTHEST = 300.0  # in bandwidths; for queries farther away from every sample, two points replace the samples of a bin
-FINEST = 9  # bins of width 2^-9 bandwidths suffice for queries up to the distance FARTHEST
-PAIRS = 2**15  # pairs of a query and a bin per block, so that temporaries fit into a core's cache
+FARTHEST = 300.0  # in bandwidths; if all samples are farther than this, two points replace the samples of a bin
+FINEST = 9  # bins of width 2^-9 bandwidths suffice for queries at distances up to FARTHEST
+PAIRS = 2**15  # pairs of a query and a bin per block, so that temporaries fit in a core's cache
 
 FAR = 1e150  # in bandwidths; queries are clipped to this distance, so that squares do not overflow
 
@@ -260,7 +260,7 @@ def _point_sums(
     half = 0.5 * z * z
     low = half.min(axis=1)
     nearest = points[np.arange(u.size), half.argmin(axis=1)]
-    # A difference of squares would lose precision far away; this form does not.
+    # A difference of squares would lose precision far from the samples; this form does not.
     exponent = (points - nearest[:, None]) * (u[:, None] - 0.5 * (points + nearest[:, None]))
     kernel = np.exp(exponent) * mine * weights[0][indices]
     total = kernel.sum(axis=1)

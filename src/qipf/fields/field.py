@@ -13,7 +13,7 @@ from qipf._common.errors import check_positive
 from qipf.arrays import Array, as_array, check_finite, is_traced, namespace, to_numpy
 
 SCRATCH = 64 * 2**20  # bytes of scratch memory, regardless of the number of queries and samples
-CACHE = 2**18  # bytes per temporary in NumPy; a tile that fits into the cache is several times faster
+CACHE = 2**18  # bytes per temporary in NumPy; a tile that fits in the cache is several times faster
 TEMPORARIES = 5  # arrays of the size of a tile (queries x samples) in memory at once
 DIFFERENCES = 8  # up to this dimension, differences are computed per coordinate, which is exact and cheap
 
@@ -81,7 +81,8 @@ class Field:
         """Return log psi, and the derivatives of psi relative to psi, in units of the bandwidth.
 
         Args:
-            y: Queries (N, d), or (N,) if d = 1. Results for a single query, (d,) or () if d = 1, have no leading axis.
+            y: Queries (N, d), or (N,) if d = 1. A single query has the shape (d,), or () if d = 1; its results have no
+                leading axis.
         """
         log, mean, square = self._evaluate(y, derivatives=True)
         return Derivatives(log, -mean, square - self.dimension)
@@ -112,7 +113,7 @@ def as_samples(values: Array, name: str) -> Array:
     """Validate samples of shape (n,) or (n, d), and return them as (n, d)."""
     values = as_array(values, name)
     if values.ndim not in (1, 2) or 0 in values.shape:
-        raise ValueError(f"{name}: expected at least one sample, (n,) or (n, d), got shape {tuple(values.shape)}")
+        raise ValueError(f"{name}: expected shape (n,) or (n, d) with n, d >= 1, got shape {tuple(values.shape)}")
     check_finite(values, name)
     return values if values.ndim == 2 else values[:, None]
 

@@ -10,7 +10,7 @@ g_s(u) = exp(-|u|^2 / (2 s^2)) be the unnormalised Gaussian kernel, and let x (n
   adds their variances, so the integral is a mean of kernels of bandwidth s sqrt(2):
   mean_ij g_(s sqrt 2)(x_i - y_j) / (4 pi s^2)^(d/2). `integrated_square` and `integrated_product` return it.
 
-Entropy, divergences and the lower bound are defined for densities, so their estimators are always normalised; the
+The entropy, divergences and lower bound are defined for densities, so their estimators are always normalised; the
 argument `estimator` selects "plug-in" or "integral". The plug-in estimate with bandwidth s sqrt(2) equals the integral
 estimate with bandwidth s.
 
@@ -129,7 +129,7 @@ def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: in
 def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
     r"""Return the squared maximum mean discrepancy, as an unbiased U-statistic or as the biased squared distance.
 
-    The unbiased estimate needs at least two samples of each distribution, and can be negative.
+    The unbiased estimate needs at least two samples from each distribution, and can be negative.
     """
     x, y = _pair(x, y)
     xp = namespace(x)

@@ -25,7 +25,7 @@ BREAKS = 8  # maximum per cell
 CELLS = tuple(2**power for power in range(5, 15))  # candidates; the smallest with at most `BREAKS` per cell is used
 LARGEST = 2**22  # maximum size of a table in bytes
 AT_POLES = 1e-12  # minimum of 1 - u, which keeps values finite at the poles
-BLOCK = 4096  # predictions per block in NumPy, so that a block fits into a core's cache
+BLOCK = 4096  # predictions per block in NumPy, so that a block fits in a core's cache
 
 Modes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and the columns of `pieces`
@@ -110,12 +110,14 @@ class ModeTable:
         return cls({**arrays, "typical": typical})
 
     def __call__(self, z: Array, *, mean: bool = False, arrays: Mapping[str, Array] | None = None) -> Array:
-        """Return the modes (N, K) at z (N,), or their mean (N,), in the library and on the device of z.
+        """Return the modes (N, K) at z (N,), or their mean (N,).
+
+        The result has the library and device of z.
 
         Args:
             z: The queries.
             mean: Return the mean over the orders.
-            arrays: The arrays of this table in the library and on the device of z, if already converted.
+            arrays: The arrays of this table, if they have already been converted to the library and device of z.
         """
         xp, functions = namespace(z), [0] if mean else range(1, len(self._typical))
         if compat.is_torch_array(z) and z.device.type == "cpu" and not z.requires_grad and not is_traced(z):
@@ -248,7 +250,7 @@ def _fit_pieces(
 
 
 def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray] | None:
-    """Combine all functions in a table with as few cells as possible, or return None if breaks are too close."""
+    """Combine all functions in a table with as few cells as possible; return None if breaks are too close together."""
     for cells in CELLS:
         cuts = np.linspace(low, high, cells + 1)
         cuts[0], cuts[-1] = -math.inf, math.inf

@@ -94,7 +94,7 @@ class FieldSketch:
         lowest, highest = float(values.min()), float(values.max())
         if max(abs(lowest - self.origin), abs(highest - self.origin)) >= LARGEST:
             raise ValueError(
-                f"chunk: expected weights within {LARGEST:g} of the origin, got others; rescale the weights"
+                f"chunk: expected weights within {LARGEST:g} of the origin, got weights farther away; rescale them"
             )
         shifted = values if self.origin == 0.0 else values - self.origin
         key = _key_values(shifted.astype(np.float32, copy=False))
@@ -293,7 +293,7 @@ def _key_centres(keys: np.ndarray) -> np.ndarray:
 
 
 def _pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the distinct values of a 16-bit array of PyTorch or NumPy and their counts, or None for other arrays."""
+    """Return the distinct values of a 16-bit PyTorch or NumPy array and their counts, or None for other arrays."""
     if compat.is_torch_array(chunk):
         import torch
 
