@@ -241,7 +241,7 @@ def row_count(values: Any) -> int | None:
 
 
 def is_array(value: Any) -> bool:
-    """Return True for an array, or a table or column of pandas or polars."""
+    """Return True for an array, or for a pandas or polars table or column."""
     return compat.is_array_api_obj(value) or (hasattr(value, "to_numpy") and hasattr(value, "shape"))
 
 

@@ -16,10 +16,10 @@ from qipf._common.errors import Problem
 LONGEST_LISTING = 2**20
 """The maximum size of an archive's central directory in bytes, which is enough for ten thousand arrays."""
 SIZE = 5
-"""The position in zipfile's end record of the size of the central directory."""
+"""The index of the central directory's size in zipfile's end record."""
 CHUNK = 2**20
 DAMAGED = "copy the file again"
-CODE = "save plain arrays of numbers"
+CODE = "save arrays of numbers instead"
 
 
 class Archive:

@@ -20,7 +20,7 @@ NAMES = {
     "logits": ("logits",),
     "features": ("features",),
 }
-"""The accepted names of the arrays in an `.npz` file, keyed by their content."""
+"""The accepted names of the arrays in an `.npz` file, keyed by what the arrays contain."""
 KNOWN = {name for names in NAMES.values() for name in names}
 INPUT = "input "
 """The prefix of the keys of inputs in `Data.arrays` if the model has several inputs."""
@@ -74,7 +74,7 @@ class Data:
         return replace(self, arrays=arrays, files=files, named={}, numbers=numbers, mode=mode)
 
     def read(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
-        """Read the given rows of all arrays into memory, and decode their images."""
+        """Read the given rows of all arrays into memory, and decode the corresponding images."""
         part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
         if self.files:
             files = tuple(self.files[row] for row in np.arange(len(self))[rows])
@@ -82,15 +82,15 @@ class Data:
         return part
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the images of the given rows: the first four-dimensional input, or the first input if none is."""
+        """Return the images in the given rows: the first four-dimensional input or, if there is none, the first."""
         arrays = self.read(np.asarray(rows))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
 
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
-        """Return the data with the inputs that a model takes, matched by name to the arrays of an `.npz` file.
+        """Return the data with the inputs that a model takes, matched by name to the arrays in an `.npz` file.
 
-        The array `inputs` is used for the first input without an array of its own. An `attention_mask` is always kept.
+        An array named `inputs` is used for the first input that matches no array. An `attention_mask` is always kept.
         """
         if not self.has_inputs:
             return replace(self, named={})
@@ -123,7 +123,7 @@ class Data:
 
 
 class FileSource(Source):
-    """An iterable of batches of opened data, converted to the types that a model takes.
+    """An iterable of batches read from a `Data` object and converted to the types that a model takes.
 
     Values of type uint8 are scaled to [0, 1] unless they are token ids or the model takes integers. The channels of
     decoded images come first unless the model takes them last.
