@@ -79,8 +79,9 @@ class CopyLearner(nn.Module):
         half: The copy of the last part of the network.
         data: N inputs.
         change: The function that perturbs inputs.
-        generator: The generator of `change`, seeded in every epoch from the global generator.
-        views: The augmentations that preserve the class: "mirror" mirrors half of the images, and "far" shifts them.
+        generator: The random generator that `change` uses, reseeded in every epoch from the global generator.
+        views: The augmentations to apply, which preserve the class: "mirror" mirrors half of the images at random, and
+            "far" shifts all images at random.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class CopyLearner(nn.Module):
         self._data, self._change, self._generator, self._views = data._replace(labels=None), change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
         self._both = joined([self._data, self._data])  # `draw` overwrites the second half
-        if is_image(data.inputs):  # lets `change` find the value range, which must not depend on interruptions
+        if is_image(data.inputs):  # lets `change` find the value range now, so that it is the same in a resumed run
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
 
@@ -113,7 +114,7 @@ class CopyLearner(nn.Module):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Return a context manager in which this module can be called."""
+        """Return a context manager within which this module can be called."""
         with untouched(self._network[0], eager=True), self._recorder.attached(), watching([self.copy.start], _stop):
             yield
 
@@ -138,11 +139,11 @@ class CopyLearner(nn.Module):
                 perturbed = part.replaced(self._change(part.inputs))
                 start = self._data.rows + first
                 for whole, values in zip(_tensors(self._both), _tensors(perturbed), strict=True):
-                    if whole.ndim:  # in place, because a recorded training step always reads the same memory
+                    if whole.ndim:  # in place, because a step captured as a CUDA graph always reads the same memory
                         whole[start : start + part.rows].copy_(values)
 
     def _moved(self, images: Tensor) -> Tensor:
-        """Shift and mirror images at random, as far as the views allow."""
+        """Shift and mirror images at random, if the views include these augmentations."""
         if not {"mirror", FAR} & set(self._views):
             return images
         last = colours_last(images.shape)
@@ -179,7 +180,7 @@ def epoch_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
                 loss = negative_log_likelihood(learner(inputs).float(), targets)
             loss.backward()
             learner.zero_grad(set_to_none=True)
-            float(loss.detach())  # waits for a GPU
+            float(loss.detach())  # waits for the GPU to finish
             times.append(time.perf_counter())
     learner.copy.load(before)
     first, last = (end - begin for begin, end in itertools.pairwise(times))

@@ -52,8 +52,8 @@ SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorData
 def as_split(data: SplitLike, name: str = "data") -> Split:
     """Convert training data to a Split.
 
-    Floating-point NumPy arrays are cast to torch's default dtype. Integer and boolean targets become int64; if they
-    have the shape (N, 1), it becomes (N,).
+    Floating-point NumPy arrays are cast to torch's default dtype. Integer and boolean targets become int64; those
+    of shape (N, 1) are reshaped to (N,).
 
     Args:
         data: A Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors.
@@ -145,7 +145,8 @@ def train(
         device: The device to which the network is moved; None for its current device.
         checkpoint: A file written after every epoch. If the file exists, training resumes from it and produces the same
             weights as an uninterrupted run. Callbacks are called only for the remaining steps and epochs.
-        identity: A description of everything else that the run depends on. A checkpoint must have the same identity.
+        identity: A description of everything else that the run depends on. If it is set, the checkpoint must have the
+            same identity.
         on_start: Called at the start of every epoch.
         on_step: Called as `on_step(completed_steps, net)` after every step.
         on_epoch: Called with an `EpochReport` after every epoch. Callbacks must not change the weights or the mode of
@@ -337,7 +338,7 @@ class GraphedStep:
         self._ordinary_only |= not torch.equal(state, torch.get_rng_state())
 
     def _ordinary(self, inputs: Tensor, targets: Tensor) -> None:
-        """Take an ordinary step on the stream of the recording, so that gradients always belong to that stream."""
+        """Take an ordinary step on the recording stream, so that gradients always belong to that stream."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             self._step(inputs, targets)
