@@ -74,7 +74,7 @@ class _WeightReader:
         self._seen: set[int] = set()
 
     def keras2(self, root: Any) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the weights in the order of the layers, which the attributes of the file store."""
+        """Yield the weights in the order of the layers, as stored in the attributes of the file."""
         names: set[str] = set()
         for layer in _listed(root, "layer_names"):
             group = _member(root, layer)
@@ -121,11 +121,12 @@ class _WeightReader:
         return np.asarray(dataset[()])
 
     def _check_chunks(self, dataset: Any) -> None:
-        """Raise OSError if a chunk decompresses to more than its expected size, because HDF5 itself has no limit."""
+        """Raise OSError if a filter is unsupported or a chunk decompresses to more than its size; HDF5 has no limit."""
         filters = dataset.id.get_create_plist()
         kinds = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
         if not set(kinds) <= _HARMLESS_FILTERS or kinds.count(_GZIP) > 1:
-            raise OSError(f"{dataset.name} is compressed by a method other than gzip")
+            supported = "gzip (1, at most once), shuffle (2) and fletcher32 (3)"
+            raise OSError(f"{dataset.name} has the HDF5 filters {kinds}; only {supported} are supported")
         size = math.prod(dataset.chunks) * dataset.dtype.itemsize
         Budget(self._budget.path).spend(size)
         if _GZIP not in kinds:

@@ -1,4 +1,4 @@
-"""Read weights from PyTorch, Keras, safetensors, ONNX, scikit-learn, JAX and plain arrays."""
+"""Read weights from PyTorch, Keras, ONNX, scikit-learn and JAX models, safetensors files and lists of arrays."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _as_float(name: str, values: Array) -> np.ndarray:
     array = to_numpy(values)
     array = np.array(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)
     if not np.isfinite(array).all():
-        found = f"NaN or infinity for {int((~np.isfinite(array)).sum())} of {array.size}"
+        found = f"NaN or infinity in {int((~np.isfinite(array)).sum())} of {array.size} entries"
         raise ValueError(f"{name}: expected finite weights, got {found}; pass a model with finite weights")
     return array
 
