@@ -45,5 +45,5 @@ def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, devi
 
 
 def train_own(net: nn.Module, data: Split, *, seed: int, progress: bool, options: Mapping[str, Any]) -> nn.Module:
-    """Train a network that `build` has returned, and return it."""
+    """Train and return a network created by `build`."""
     return train(net, data, seed=derive(seed, "order"), progress=progress, **{"epochs": EPOCHS, **options})

@@ -27,7 +27,8 @@ class Snapshots(Predictive):
     def _passes(self, n: int | None) -> int:
         n = super()._passes(n)
         if n > len(self._kept):
-            raise ValueError(f"n: expected at most {len(self._kept)}, the number of {self.stored_as}, got {n}")
+            count = len(self._kept)
+            raise ValueError(f"n: expected at most {count}, got {n}; there are {count} {self.stored_as}")
         return n
 
     def _network(self, k: int, seed: int) -> Network:

@@ -15,7 +15,7 @@ from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend
 from qipf.runners.recorder import untouched
 from qipf.training import device_of
 
-_ALPHA = -1.7580993408473766  # the saturation value of SELU, with which alpha dropout replaces dropped values
+_ALPHA = -1.7580993408473766  # the saturation value of SELU, which alpha dropout substitutes for dropped values
 
 
 class Place(NamedTuple):
@@ -29,7 +29,7 @@ def places(steps: list[Step]) -> list[Place]:
     """Return the positions after each convolutional block and before each dense layer (appendix F.2 of the paper).
 
     A block ends with pooling before the next convolution, or with a user-defined module that has two or more
-    convolutions (a residual block). Dropout is never added to the raw input or next to existing dropout.
+    convolutions, such as a residual block. Dropout is never added to the raw input or next to existing dropout.
     """
     found: list[Place] = []
     seen_layer, own_dropout, ended = False, False, ""
@@ -83,7 +83,7 @@ class Masks(torch.overrides.TorchFunctionMode):
 
     This applies to dropout modules and functions, and to attention dropout in `torch.nn.MultiheadAttention` without
     extra keys and values. It does not apply to attention dropout in modules that call `scaled_dot_product_attention`
-    directly, because these usually pass the rate only during training. Other layers stay in their current mode.
+    directly, because such modules usually pass the rate only during training. Other layers stay in their current mode.
 
     In each dropout call, all examples share one mask, so that a pass corresponds to one randomly drawn network. For
     each input, the distribution over passes is the same as with separate masks.
@@ -94,7 +94,8 @@ class Masks(torch.overrides.TorchFunctionMode):
 
         Args:
             seed: The seed of the masks.
-            shapes: The result of `shapes_of_one`. A tensor that does not match gets a mask of its full shape.
+            shapes: The result of `shapes_of_one`. A tensor that has no recorded shape, or whose dimensions are
+                not multiples of the recorded ones, gets a mask of its full shape.
             rate: The rate that replaces the network's own rates; None keeps them.
             own: Enable the network's own dropout; if False, it is disabled.
         """

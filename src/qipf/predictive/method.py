@@ -175,7 +175,7 @@ class Predictive(ABC):
             self._prepare(net)
             self._net = net.requires_grad_(False)
         except (KeyError, RuntimeError) as error:
-            raise ValueError(f"state: does not fit {self.name} with this network: {error}") from None
+            raise ValueError(f"state: the state does not fit {self.name} with this network: {error}") from None
         return self
 
     @abstractmethod
@@ -248,12 +248,12 @@ class Predictive(ABC):
         # two running moments, their temporaries and the pass itself, all float64; features of last-layer methods
         row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk is not None else 0)
         if memory < row:
-            raise ValueError(f"memory: expected at least {row} bytes, the memory needed for one input, got {memory}")
+            raise ValueError(f"memory: expected at least {row} bytes (for one input), got {memory}")
         return memory // row
 
 
 def batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """Yield (index of the first input, inputs on `device`), or one empty batch if there are no inputs."""
+    """Yield (index of the first input, inputs on `device`) per batch, or one empty batch if there are no inputs."""
     check_whole("batch_size", batch_size, 1)
     for start in range(0, max(len(x), 1), batch_size):
         yield start, x[start : start + batch_size].to(device)

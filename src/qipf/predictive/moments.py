@@ -50,7 +50,7 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 class Moments:
-    """Running mean and variance of tensors of one shape (Welford's algorithm)."""
+    """Running mean and variance of tensors of the same shape (Welford's algorithm)."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -33,7 +33,8 @@ class Step:
 
     Attributes:
         kind: The event. "block end" is the end of a user-defined block of convolutions; "unknown dropout" is attention
-            dropout that cannot be enabled, because its rate is passed only during training or there are extra keys.
+            dropout that cannot be enabled, because its rate is passed only during training or because there are extra
+            keys or values.
         name: The name of the module; empty for "dropout", which may be a function.
         reduced: True for a convolution whose input is smaller than the output of the previous convolution, because of
             pooling between them.
@@ -57,7 +58,7 @@ def trace(network: nn.Module, example: Tensor) -> list[Step]:
 
 
 def last(steps: list[Step], kind: Kind) -> str | None:
-    """Return the name of the last layer of a kind, or None if there is none."""
+    """Return the name of the last layer of the given kind, or None if there is none."""
     return next((step.name for step in reversed(steps) if step.kind == kind), None)
 
 
@@ -82,7 +83,7 @@ DROPOUT_FUNCTIONS: dict[Any, str] = {
     torch.alpha_dropout: "alpha",
     torch.feature_alpha_dropout: "channel alpha",
 }
-"""The functions with which torch.nn modules apply dropout, mapped to the kind of dropout."""
+"""The functions that torch.nn modules call to apply dropout, mapped to the kind of dropout."""
 
 
 class _Recorder(torch.overrides.TorchFunctionMode):

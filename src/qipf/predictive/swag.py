@@ -39,7 +39,7 @@ class SGDIterates(Snapshots):
 
         Args:
             iterates: The number of iterates, which is also the number of passes.
-            every: The number of steps between consecutive iterates; by default, the steps of one epoch.
+            every: The number of steps between consecutive iterates; by default, the number of steps in one epoch.
             sgd_rate: The constant learning rate of SGD.
             training: The training recipe, as keyword arguments for `qipf.training.train`. SGD uses the batch size,
                 augmentation, loss and weight decay of this recipe (the weight decay is converted by `sgd_decay`). If
@@ -133,7 +133,7 @@ class SWAG(SGDIterates):
         return net
 
     def _settle(self) -> None:
-        """Compute the Gaussian of the iterates kept so far."""
+        """Fit the Gaussian to the iterates kept so far."""
         mean = self._moments.mean
         deviations = torch.stack(list(self._recent)) - mean
         self._gaussian = {"mean": mean, "variance": self._moments.variance, "deviations": deviations}

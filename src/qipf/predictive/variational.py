@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qipf.training.loop import Split
 
 Start = Literal["scratch", "base", "trunk"]
-_FLIPOUT_BATCH = 500  # inputs that share one draw of noise, up to signs, in `minus_max_logit_of_one_pass`
+_FLIPOUT_BATCH = 500  # inputs that share one noise sample, up to signs, in `minus_max_logit_of_one_pass`
 
 
 class SVI(Predictive):
@@ -29,8 +29,8 @@ class SVI(Predictive):
 
         -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q.
 
-    Weight decay does not apply to random weights. The likelihood is categorical for classification and N(f(x), noise^2)
-    for regression. Each pass draws one set of weights from q for all inputs.
+    Weight decay does not apply to the random weights. The likelihood is categorical for classification and
+    N(f(x), noise^2) for regression. Each pass draws one set of weights from q for all inputs.
 
     The defaults follow Wen et al. 2018. The authors of the QIPF paper use full batches, do not divide the KL term by N,
     and make only the dense layers random (`qipf.predictive.AUTHORS_SETTINGS`). Their score is
