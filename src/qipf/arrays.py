@@ -1,4 +1,4 @@
-"""Helpers for arrays of NumPy, PyTorch, JAX and any other library that follows the array API standard."""
+"""Helpers for arrays from NumPy, PyTorch, JAX and any other library that follows the array API standard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from qipf._common.errors import Problem
 
 Array = Any
-"""An array of any library; the array API standard does not define a static type yet."""
+"""An array from any of these libraries; the array API standard does not define a static type yet."""
 
 _NAMESPACES: dict[type, Any] = {}  # cached, because a lookup takes as long as an operation on a small array
 
@@ -96,7 +96,7 @@ def placeable(values: np.ndarray, device: Any) -> np.ndarray:
 
 
 def to_numpy(values: Array) -> np.ndarray:
-    """Return `values` as a NumPy array; bfloat16, which NumPy lacks, becomes float32."""
+    """Return `values` as a NumPy array; a bfloat16 tensor becomes float32, because NumPy has no bfloat16."""
     if compat.is_torch_array(values):
         tensor = values.detach().cpu()
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
@@ -131,7 +131,7 @@ def row_max(values: Array) -> Array:
     if not isinstance(values, np.ndarray) or values.shape[1] > 32:
         return xp.max(values, axis=1)
     result = np.empty(len(values), values.dtype)
-    for start in range(0, len(values), 4096):  # this many rows fit into a core's cache
+    for start in range(0, len(values), 4096):  # this many rows fit in a core's cache
         columns = np.ascontiguousarray(values[start : start + 4096].T)
         np.maximum.reduce(columns, axis=0, out=result[start : start + 4096])
     return result
