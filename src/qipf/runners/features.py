@@ -33,7 +33,7 @@ from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
 
 WIDEST = 2048
-"""The maximum number of features that the default reading of a map returns, or its number of channels if larger."""
+"""The maximum number of features in the default reading of a map; a map with more channels yields one per channel."""
 _FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|input|mean-last|whole)\Z")
 
 
@@ -116,9 +116,9 @@ class Candidate(NamedTuple):
     """A tensor that a probe may read.
 
     Attributes:
-        shape: The shape for a few rows.
-        layer: "linear", "signal" for (N, channels, length), or "" for other layers.
-        head: The reading of the input of the layer that computes the logits, if the tensor enters or leaves this layer.
+        shape: The shape of the tensor for a few rows.
+        layer: "linear"; "signal" for a layer with outputs (N, channels, length); "" for other layers.
+        head: The reading of the input of the layer that computes the logits, if the tensor is its input or output.
         width: The number of features in that input.
     """
 
@@ -166,7 +166,7 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
         return pooled[-1]
     named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
     hint = f"name the features to read, for example {' or '.join(named[-5:])}"
-    if not named:  # no calls of modules were recorded
+    if not named:  # no module calls were recorded
         hint = "to use the inputs as features, pass a function of NumPy arrays that calls the model"
     raise Problem("features", "this model has no feature map, no tokens and no hidden linear layer", hint=hint)
 

@@ -26,7 +26,7 @@ class FunctionRunner(Runner):
         function: A function of NumPy arrays that returns one row per input.
 
     Attributes:
-        returns_logits: True if the output is known to be logits, which need no check.
+        returns_logits: True if the output is known to contain logits and thus needs no check.
     """
 
     returns_logits = False
@@ -90,12 +90,12 @@ class FunctionRunner(Runner):
         if values.dtype.kind != "f" or values.shape[:1] != (batch.rows,):
             raise Problem(
                 "model", f"one that returns {values.dtype} values of shape {values.shape}",
-                expected=f"a function that returns floating-point logits in {batch.rows} rows, one per input",
+                expected=f"a function that returns floating-point logits with {batch.rows} rows (one per input)",
             )  # fmt: skip
         return np.require(values, requirements="W")  # JAX arrays are read-only
 
 
 def _first(batch: Batch) -> np.ndarray:
-    """Return the first input, in single precision or wider."""
+    """Return the first input as floating-point values."""
     values = to_numpy(batch.args[0] if batch.args else next(iter(batch.kwargs.values())))
     return values if values.dtype.kind == "f" else values.astype(np.float64)

@@ -39,7 +39,7 @@ class Cut:
     Attributes:
         split: The module after which the network is split.
         past: The modules that finish before the split, without their submodules.
-        ending: The final softmax or sigmoid, which the copy omits; "" if there is none.
+        ending: The name of the final softmax or sigmoid, which the copy omits; "" if there is none.
         share: The fraction of the network's multiplications that the copy performs.
     """
 
@@ -97,7 +97,7 @@ class SecondHalf(nn.Module):
         memo: dict[int, Any] = {id(one): _Stub(one, name, self._state) for one, name in self.watched.items()}
         if cut.ending:
             memo[id(find_module(known, cut.ending, "split"))] = nn.Identity()
-        for part in model.modules():  # keep only torch's own hooks, as for weight normalisation
+        for part in model.modules():  # keep only torch's own hooks, such as those of weight normalisation
             for hooks in (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks):
                 own = {key: hook for key, hook in hooks.items() if type(hook).__module__.startswith("torch.")}
                 memo[id(hooks)] = OrderedDict(own)
@@ -157,7 +157,7 @@ class SecondHalf(nn.Module):
         self.learn(False)
 
     def _follow(self, state: Mapping[str, list[Any]]) -> None:
-        """Move the copy to the device of the network, if the network was moved."""
+        """Move the copy to the device of the network, if the network has been moved."""
         found = next((one for one in tree_leaves(state[self._split]) if isinstance(one, Tensor)), None)
         home = next((one for one in self.network.parameters()), None)
         if found is not None and home is not None and home.device != found.device:
@@ -201,8 +201,8 @@ def _value(value: Any) -> Any:
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
     """Split a network; return the cut and a copy of the part after it, which reproduces the logits of `batch`.
 
-    Split after the module `split` or, if it is None, after a module that is followed by about a fraction `depth` of the
-    multiplications.
+    Split after the module `split` or, if it is None, after a module that is followed by about the fraction `depth` of
+    the multiplications.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)
@@ -311,7 +311,7 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
 
 
 class _Reads(TorchDispatchMode):
-    """Detect operations that read parameters of a module; a copy of the module must not perform any."""
+    """Detect operations that read parameters of a module; a copy of the module must not perform any such operation."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ WAYS_OUT = {
     **dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".bin"),
         "it may contain code; load it in Python and save the exported model with torch.export.save, or pass "
-        "module:callable with a .safetensors file of weights",
+        "module:callable with a .safetensors weights file",
     ),
 }
 """Hints for unsupported files, by extension."""
@@ -191,7 +191,7 @@ def _exported(path: Path) -> Any:
         program: Any = None if damaged else torch.export.load(path)
     except Exception as error:  # torch's archive reader may raise any exception
         hint = "export and save the model again with this version"
-        raise Problem("model", f"{path} is not an exported program of this version of torch", hint=hint) from error
+        raise Problem("model", f"{path} is not a program exported with this version of torch", hint=hint) from error
     finally:
         log.disabled = silent
     if damaged:

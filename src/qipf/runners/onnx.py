@@ -112,11 +112,11 @@ class OnnxRunner(Runner):
         """Parse a reading; tensor names may contain an "@"."""
         spec = FeatureSpec.parse(text, [*self.graph.tensors, *(one.name for one in self.inputs)])
         if spec.form == "input":
-            raise Problem("layers", f"{text!r}: tensors have no input", hint="name the tensor that enters the layer")
+            raise Problem("layers", f"{text!r}: tensors have no input", hint="name the input tensor of the layer")
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return two digests of the stored values, separated by a colon; None if they cannot be read."""
+        """Return two digests of the stored values, separated by a colon; None if no values can be read."""
         if self._made.fingerprint is None and (graph := self.find_graph()) is not None:
             self._made.fingerprint = graph.fingerprint()
         return self._made.fingerprint
@@ -165,7 +165,7 @@ class OnnxRunner(Runner):
         return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the tensors that lie on every path from the inputs to the logits; if there are none, the input."""
+        """Return the tensors on every path from the inputs to the logits, or the input table if there are none."""
         feeds, graph = self._feeds(batch.first(2)), self.graph
         at = self._find_logits(feeds)
         logits = at.tensor
@@ -238,7 +238,7 @@ class OnnxRunner(Runner):
                     shape = f"shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
                     raise Problem(
                         "output" if name == self.output else "layers",
-                        f"{name!r}: expected a tensor with {size} rows, one per input, got {shape}",
+                        f"{name!r}: expected a tensor with {size} rows (one per input), got {shape}",
                         hint="its first dimension is not the batch, so name another tensor",
                     )  # fmt: skip
         if len(parts) == 1:
@@ -322,7 +322,7 @@ class OnnxRunner(Runner):
                 print(f"note: {message}", file=sys.stderr)
 
     def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Return the inputs of a batch as arrays, keyed by name; a perturbed batch may hold tensors."""
+        """Return the inputs of a batch as NumPy arrays, keyed by name; a perturbed batch may contain torch tensors."""
         named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
         return {one.name: np.asarray(to_numpy(named[one.name])).astype(one.dtype, copy=False) for one in self.inputs}
 
@@ -466,7 +466,7 @@ def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
     array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     found, name = f"batch {number}: input {to.name!r}", to.dtype
     if name is None:
-        raise Problem("data", f"{found} has an unsupported type", hint="only tensors of numbers are supported")
+        raise Problem("data", f"{found} has an unsupported type", hint="only numeric tensors are supported")
     wrong = (
         array.dtype.kind not in "biuf"
         or (name.kind == "f" and array.dtype == np.uint8)

@@ -114,7 +114,7 @@ class Graph:
         return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges concatenated messages
 
     def ending(self, output: str) -> Ending | None:
-        """Return the final softmax or sigmoid and the candidates for its input; None if `output` is computed otherwise.
+        """Return the final softmax or sigmoid and the candidates for its input; None if there is neither.
 
         For a softmax written as exp(x - max) / sum, the candidates are x and x - max.
         """
@@ -198,7 +198,7 @@ class Graph:
         """Return two digests of the stored values, separated by a colon, or None if there are no values.
 
         The first digest covers all tensors; it is empty if some tensors are in other files. The second digest covers
-        floating-point weights regardless of their names and order, so it is equal for most exports of one network.
+        floating-point weights regardless of their names and order, so it is equal for most exports of the same network.
         """
         from onnx import numpy_helper
 
@@ -295,7 +295,7 @@ def _content(path: Path) -> bytes:
 
 
 def _check_files(model: Any, name: str, folder: Path | None) -> None:
-    """Raise Problem if a weights file is missing or, once links are resolved, outside the folder of the model."""
+    """Raise Problem unless every external weights file exists in `folder` (None if unknown) after resolving links."""
     for tensor in _tensors(model):
         if tensor.data_location != 1 and not tensor.external_data:
             continue
@@ -333,7 +333,7 @@ def _check_domains(model: Any, name: str) -> None:
 
 
 def _graphs(model: Any) -> Iterator[Any]:
-    """Yield the graph, the bodies of functions, and all nested graphs; protobuf limits their depth."""
+    """Yield the graph, the bodies of functions, and all nested graphs; protobuf limits the nesting depth."""
     parts = [model.graph, *model.functions]
     while parts:
         part = parts.pop()

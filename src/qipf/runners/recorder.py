@@ -1,6 +1,6 @@
 """Record inputs and outputs of the modules of a torch model, without changing the model.
 
-Several threads may read one model at the same time: each hook records values separately for each thread. If calls
+Several threads may read the same model concurrently: each hook records values separately for each thread. If calls
 overlap, the first to start saves modes, buffers and random states, and the last to finish restores them.
 """
 
@@ -198,7 +198,7 @@ class Recorder:
         return values
 
     def ending(self) -> _Call | None:
-        """Return the last call of a softmax or sigmoid in this pass."""
+        """Return the last call of a softmax or sigmoid in this pass; None if there is none."""
         return self._seen.get().get("")
 
     def before_ending(self, values: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ def _made(hook: _HeadHook, calls: list[_Call], logits: Tensor) -> Tensor | None:
 
 
 def is_output(output: Tensor | None, values: Tensor) -> bool:
-    """Return True if `values` are the output of a call, matched by memory or value."""
+    """Return True if `values` are the output of a call; compare memory addresses, then values."""
     if output is None or output.numel() != values.numel():
         return False
     return output.data_ptr() == values.data_ptr() or torch.equal(output.reshape(values.shape).to(values), values)

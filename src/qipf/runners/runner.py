@@ -26,7 +26,7 @@ OUTPUT = "onnx_output"
 CORNER = 64
 """The height and width of the part of an image whose logits are checked."""
 SURE = 10
-"""The minimum number of rows for a column in [0, 1] to count as probabilities; a few logits may lie there by chance."""
+"""The minimum number of rows for a column in [0, 1] to count as probabilities, as a few logits may fit by chance."""
 TINY = np.finfo(np.float32).tiny
 """The value to which smaller probabilities are raised before taking logarithms, so that all logarithms are finite."""
 REMEDY = "return the input of the sigmoid, or pass task=qipf.tasks.Classes(raw=True) if these are logits"
@@ -38,7 +38,7 @@ HALF_TOLERANCE = 2e-2
 Rounding to half precision changes the projections in a fingerprint by about 0.001.
 """
 HALF = 6
-"""The index of the half-precision flag in a fingerprint, between the numbers for parameters and for buffers."""
+"""The index of the half-precision flag in a fingerprint, between the numbers for parameters and those for buffers."""
 
 
 class Pass(NamedTuple):
@@ -59,7 +59,7 @@ class Runner(ABC):
 
     Attributes:
         inputs: The names and types of the inputs; empty if unknown.
-        device: The device of the inputs and of random generators; None outside torch.
+        device: The device of the inputs and of random generators; None unless the model is a torch module.
         noted_output: The name of the output that is read; None if the model has only one output.
         fixed: The fixed batch size of the model; None if batches may have any size.
         regression: True if the model is known to be a regressor.
@@ -106,7 +106,7 @@ class Runner(ABC):
 
         Args:
             batch: A batch to run.
-            output: The shape of the output. For (N, C), features have one row per input, otherwise one per position.
+            output: The shape of the output. For (N, C), features have one row per input; otherwise, one per position.
         """
 
     def peeking(self) -> AbstractContextManager[None]:

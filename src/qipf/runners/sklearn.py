@@ -20,7 +20,7 @@ SEVERAL = "it predicts several outputs at once"
 
 
 class SklearnRunner(FunctionRunner):
-    """Run a fitted estimator with the methods of scikit-learn.
+    """Run a fitted estimator that has the interface of scikit-learn.
 
     The logits are the logarithms of `predict_proba`, the values of a classifier's `decision_function` or the values of
     `predict`, in this order of preference. A single column of `decision_function` becomes a single logit.

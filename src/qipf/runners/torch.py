@@ -57,7 +57,7 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "bilinear", "align_corners": True},
     {"mode": "bicubic", "align_corners": False},
 )
-"""Arguments of `interpolate` with which models upsample logits to the size of the image."""
+"""The arguments of `interpolate` that models use to upsample logits to the size of the image."""
 MEETING = 8
 """The number of rows used to find layers that depend on all inputs."""
 LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.Conv2d"
@@ -73,7 +73,7 @@ class TorchRunner(Runner):
     """Run a torch module without moving or changing it.
 
     Args:
-        model: A module, possibly inside DataParallel or `torch.compile`, or an exported program.
+        model: A module, possibly wrapped by DataParallel or `torch.compile`, or an exported program.
         device: The device of the inputs; None for the device of the model.
 
     Raises:
@@ -219,9 +219,9 @@ class TorchRunner(Runner):
         return HEAD if single else FeatureSpec("", "whole")
 
     def fingerprint(self) -> list[float] | None:
-        """Return numbers that identify the weights and stored buffers of the model.
+        """Return numbers that identify the weights and persistent buffers of the model.
 
-        The projections among them differ by about 1 between independently trained networks.
+        They include projections onto fixed directions, which differ by about 1 between independently trained networks.
         """
         return fingerprint(self.module)
 
@@ -298,7 +298,7 @@ class TorchRunner(Runner):
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
-        """Return the convolution that computes the logits (N, C, H, W); None if no candidate but `last` exists."""
+        """Return the convolution that computes the logits (N, C, H, W); None if the only candidate is `last`."""
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
         ]
@@ -329,7 +329,7 @@ class TorchRunner(Runner):
             example = next((f", for example features={name!r}" for name in before.values()), "")
             raise Problem(
                 "features", f"cannot tell which module with one channel per class computes the logits ({told})",
-                hint=f"name the module whose output enters the correct one{example}",
+                hint=f"name the module whose output is the input of the correct one{example}",
             )  # fmt: skip
         return order[0]
 
@@ -384,7 +384,7 @@ def _layer(part: nn.Module) -> nn.Linear | nn.Conv2d | None:
 
 
 def unwrap(model: Any) -> nn.Module:
-    """Return the module inside DataParallel wrappers."""
+    """Return the module wrapped by DataParallel, or the model itself."""
     if not isinstance(model, nn.Module):
         hint = "call its .module() first" if hasattr(model, "module") else ""
         raise Problem("model", type(model).__name__, expected="a torch.nn.Module", hint=hint)
@@ -394,7 +394,7 @@ def unwrap(model: Any) -> nn.Module:
 
 
 def original(model: nn.Module) -> nn.Module:
-    """Return the module inside DataParallel and `torch.compile` wrappers."""
+    """Return the module wrapped by DataParallel or `torch.compile`, or the model itself."""
     while (inside := getattr(model, "_orig_mod", unwrap(model))) is not model and inside is not None:
         model = inside
     return model
@@ -412,7 +412,7 @@ def input_device(model: nn.Module, device: torch.device | str | None) -> torch.d
         if wanted.type == home.type and wanted.index in (None, home.index):
             return home
     raise Problem(
-        "device", repr(str(wanted)), expected=f"{homes[0]}, the device of the model", hint="move the model first"
+        "device", repr(str(wanted)), expected=f"the device of the model ({homes[0]})", hint="move the model first"
     )
 
 
@@ -431,7 +431,7 @@ def to_tensor(values: Any, name: str = "data") -> Tensor:
     array = native(as_numbers(values, name))
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
-    wide = array.dtype.itemsize > 8 and array.dtype.kind == "f"  # torch has no wider floats
+    wide = array.dtype.itemsize > 8 and array.dtype.kind == "f"  # torch has no wider floating-point types
     return torch.as_tensor(array.astype(np.float64) if wide else array)
 
 
@@ -560,7 +560,10 @@ def _difference(output: Tensor, logits: Tensor) -> float:
 
 @torch.no_grad()
 def fingerprint(model: nn.Module) -> list[float] | None:
-    """Return the numbers of `TorchRunner.fingerprint`; None if there are no weights, or if some have no values yet."""
+    """Return the numbers of `TorchRunner.fingerprint`.
+
+    Return None if there are neither weights nor persistent buffers, or if some of them have no values yet.
+    """
     module = original(model)
     parameters = [one for one in module.parameters() if one.is_floating_point()]
     kept = {
