@@ -92,7 +92,7 @@ class Labels(Task):
         table = given[:, None] if len(given.shape) == 1 and output[1] == 1 else given
         if tuple(table.shape) != (batch.rows, output[1]):
             expected, hint = (
-                f"an array (N, {output[1]}) with values 0 or 1, one column per logit",
+                f"an array (N, {output[1]}) of values 0 or 1, with one column per logit",
                 "for one class per input, pass task='classes'",
             )
             raise Problem("labels", kind_of(given), expected=expected, hint=hint)
@@ -161,7 +161,7 @@ class Numbers(Task):
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True for floating-point targets that match the output and are not all 0 or 1.
+        """Return True for floating-point targets with one column per output, unless all are 0 or 1.
 
         If there are no targets, return True for a single output.
         """
@@ -182,7 +182,7 @@ class Numbers(Task):
         xp = namespace(labels)
         width = labels.shape[1] if len(labels.shape) == 2 else 1
         if len(labels.shape) > 2 or width != output[1]:
-            raise Problem("labels", kind_of(batch.labels), expected=f"targets (N, {output[1]}), one per output")
+            raise Problem("labels", kind_of(batch.labels), expected=f"targets (N, {output[1]})")
         if not xp.isdtype(labels.dtype, "real floating"):
             dtype = str(labels.dtype).removeprefix("torch.")
             raise Problem("labels", dtype, expected="floating-point targets", hint="pass labels.astype('float64')")

@@ -153,7 +153,7 @@ def collect(
     The model is left unchanged, even after an error: modes, hooks, buffers and random states are restored. If the model
     ends in a softmax or sigmoid, the input of that layer is returned as logits.
 
-    For tasks with one prediction per input, features are averaged over space or over the sequence to shape (N, D).
+    For tasks with one prediction per input, features are averaged over space or over the sequence, giving shape (N, D).
     Floating-point inputs are cast to the model's type; half-precision outputs are stored as float32. If a module is
     called several times, its last call is recorded.
 
@@ -213,7 +213,7 @@ def gather(
     """Return the rows that a task samples from parts, and the index of each input in the user's data."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
-    with closing(found):  # so that the model is restored immediately after an error here
+    with closing(found):  # so that the model is restored as soon as an error occurs here
         for part in found:
             if part.batch is not batch:
                 batch, first = part.batch, len(numbers)
@@ -339,7 +339,7 @@ class Columns:
 
     Args:
         store: The device of torch tensors; None to leave them on their own devices.
-        inputs: The number of inputs, with which each buffer is allocated only once; None if unknown.
+        inputs: The number of inputs; if it is known, each buffer is allocated only once. None if it is unknown.
         half: Store floating-point values as bfloat16 tensors.
     """
 
@@ -360,7 +360,7 @@ class Columns:
             self._kept = {name: _Rows(name, expected) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
             found = f"only some of the batches have {name} (detected in batch {batch.number})"
-            raise Problem("data", found, hint="provide them in all batches or in none")
+            raise Problem("data", found, hint=f"provide {name} in all batches or in none")
         if all(self._is_home(values) for values in found.values()):
             for name, values in found.items():
                 self._kept[name].append(values)
@@ -409,7 +409,7 @@ class _Rows:
         if self._buffer is None:
             self._buffer = self._empty(xp, max(self._expected, stop), values)
         if tuple(self._buffer.shape[1:]) != tuple(values.shape[1:]):
-            expected = f"rows of shape {tuple(self._buffer.shape[1:])}, as in earlier batches"
+            expected = f"rows of shape {tuple(self._buffer.shape[1:])} as in earlier batches"
             raise Problem(self._name, f"{tuple(values.shape[1:])}", expected=expected)
         if stop > self._buffer.shape[0]:
             larger = self._empty(xp, max(2 * self._buffer.shape[0], stop), values)
@@ -433,7 +433,7 @@ def place(store: Any, values: Array) -> Any:
         return compat.device(values)
     if not compat.is_torch_array(values):
         if str(store) != "cpu":
-            raise Problem("store", f"{store!s}", expected="'cpu' or None, because this model returns NumPy arrays")
+            raise Problem("store", f"{store!s}", expected="'cpu' or None for a model that returns NumPy arrays")
         return compat.device(values)
     from qipf.runners.torch import as_device
 

@@ -18,7 +18,7 @@ TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Labels, To
 
 
 def make_task(task: Task | str | Mapping[str, Any]) -> Task:
-    """Build a task from its name or from the result of `Task.noted`; return a task unchanged.
+    """Build a task from its name or from the result of `Task.noted`; return a `Task` unchanged.
 
     Raises:
         Problem: The task or option is unknown.

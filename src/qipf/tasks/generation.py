@@ -43,7 +43,7 @@ class GenerationWatch:
             self._start = input_ids.shape[1]
         elif input_ids.shape[1] != self._ids.shape[1] + 1 or not torch.equal(input_ids[:, :-1], self._ids):
             raise ValueError(
-                f"input_ids: expected the previous ids and one new token, (N, {self._ids.shape[1] + 1}), got other ids "
+                "input_ids: expected the previous ids and one new token, got other ids of shape "
                 f"{tuple(input_ids.shape)}; use a new GenerationWatch for each call of generate, without beam search"
             )
         else:
@@ -68,7 +68,7 @@ class GenerationWatch:
         total = self._start + len(self._steps)
         if sequences.shape != (len(self._ids), total) or not torch.equal(sequences[:, :-1], self._ids):
             raise ValueError(
-                f"sequences: expected the recorded prompts and tokens, shape {(len(self._ids), total)}, got other "
+                f"sequences: expected the recorded prompts and tokens of shape {(len(self._ids), total)}, got other "
                 f"sequences of shape {tuple(sequences.shape)}"
             )
         made = sequences[:, self._start :]

@@ -45,7 +45,7 @@ class TokenSummary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Logits, features and labels of M predictions, as arrays of any supported library.
+    """Logits, features and labels of M predictions, as arrays from any supported library.
 
     By default, a single column contains the logits of a binary model (which predicts 1 if `logit > 0`) if
     the labels are integers, booleans, or all 0.0 or 1.0; otherwise, it contains the predictions of a regression model.
@@ -89,13 +89,13 @@ class Outputs:
                 raise Problem(name, f"shape {tuple(shape)}", expected=f"a {dimensions}-dimensional array")
             if shape[:1] != self.logits.shape[:1]:
                 rows = shape[0] if shape else "a single number"
-                raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows, one per row of the logits")
+                raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows like the logits")
             library, device = _library(self.logits), _device(self.logits)
             if _library(values) != library:
                 expected = f"a {library} array like the logits"
                 raise Problem(name, f"a {_library(values)} array", expected=expected, hint=advice)
             if _device(values) != device:
-                expected = f"an array on {device}, the device of the logits"
+                expected = f"an array on the device of the logits ({device})"
                 raise Problem(name, f"one on {_device(values)}", expected=expected, hint="move it first")
         if self.logits.shape[1] == 0:
             raise Problem("logits", "no columns", expected="shape (N, C) with C >= 1")
@@ -266,7 +266,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
     """
     numbers, index = to_numpy(values).astype(np.float64).ravel(), to_numpy(groups).ravel()
     if numbers.shape != index.shape:
-        raise Problem("groups", f"{index.size}", expected=f"{numbers.size} integers, one per value")
+        raise Problem("groups", f"{index.size}", expected=f"{numbers.size} integers (one per value)")
     if index.dtype.kind not in "iu":
         raise Problem("groups", f"{index.dtype}", expected="integers")
     if how not in ("mean", "max", "sum"):
@@ -321,7 +321,7 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     if not bad.any() and (columns == 1 or not floating):
         return
     row = int(np.argmax(bad))
-    expected = f"classes from 0 to {columns - 1}, one per logit"
+    expected = f"classes from 0 to {columns - 1} (one per logit)"
     hint = "number the classes from 0, and remove inputs without a class"
     if values[row] == columns and values.min() >= 1:
         hint = "if the classes are numbered from 1, pass labels - 1 (or --labels-from 1 with fit, score or compare)"
@@ -364,7 +364,7 @@ def as_classes(labels: Array, columns: int) -> Array:
 
 
 def zeros_and_ones(labels: Array) -> bool:
-    """Return True if there are labels and all are 0 or 1; False while a graph is traced."""
+    """Return True if there are labels and all are 0 or 1; False while a graph is being traced."""
     if 0 in labels.shape or is_traced(labels):
         return False
     return bool(namespace(labels).all((labels == 0) | (labels == 1)))

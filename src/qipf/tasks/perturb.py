@@ -9,18 +9,19 @@ If each input has one prediction or several labels:
 | rows of a table (N, d), floating point | swapped values, missing values or noise, with equal probability |
 | tokens (N, length), integers | swapped tokens, except for padding and the first token of each text |
 
-In a table row, a random fraction of the values, up to half, is replaced by values of random rows or by column means, or
-noise is added whose standard deviation is at most that of the column. Up to half of the tokens of a text are replaced
-by tokens of random texts. Replacements come from the same column or position, so that they are plausible. Images are
-perturbed as described in `qipf.tasks.perturbations`, which contains none of the shifts evaluated in the paper. If there
-are several inputs, each input in one of these forms is perturbed; masks and other arguments are unchanged.
+In a table row, a random fraction of the values, up to half, is replaced by values from random rows or by column means,
+or noise is added whose standard deviation is at most that of the column. Up to half of the tokens of a text are
+replaced by tokens from random texts. Replacements come from the same column or position, so that they are plausible.
+Images are perturbed as described in `qipf.tasks.perturbations`, which contains none of the shifts evaluated in the
+paper. If there are several inputs, each input in one of these forms is perturbed; masks and other arguments are
+unchanged.
 
 If there is one prediction per pixel or token, positions must not change:
 
 | inputs | built-in perturbation |
 |---|---|
 | images (N, c, h, w) | noise, blur, reduced contrast, pixelation or a tone change, with equal probability |
-| tokens (N, length), integers | up to 30% of the tokens, never the first, are replaced by random tokens of the batch |
+| tokens (N, length), integers | up to 30% of the tokens, never the first, are replaced by random ones from the batch |
 
 A tone change scales the contrast by a factor between 0.5 and 1.5 and shifts the brightness by up to 40% of the range
 of values. Images may be channels-last, and may be integers from 0 to 255. There is no built-in perturbation for
@@ -236,7 +237,7 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace a random fraction of the tokens of each text, except the first, by random tokens of the batch.
+    """Replace a random fraction of the tokens of each text, except the first, by random tokens from the batch.
 
     The fraction is uniform in [0, `MOST_TOKENS`].
     """
@@ -248,7 +249,7 @@ def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = None) -> Tensor:
-    """Replace a random fraction of the values of each row by values of the same column in random rows.
+    """Replace a random fraction of the values of each row by values from the same column in random rows.
 
     The fraction is uniform in [0, 1/2]. Values for which `keep` is True neither change nor replace others.
     """
@@ -282,7 +283,7 @@ def _mask(parts: Mapping[Any, Any], key: Any) -> Tensor | None:
 
 
 def _is_mask(parts: Mapping[Any, Any], key: Any, texts: Sequence[Any]) -> bool:
-    """Return True if an input contains only 0 and 1 and has the same shape as another input, which holds token ids."""
+    """Return True if an input contains only 0 and 1 and has the same shape as another input named in `texts`."""
     part = parts[key]
     if not isinstance(part, Tensor) or all(other == key or part.shape != parts[other].shape for other in texts):
         return False

@@ -85,7 +85,7 @@ class Pixels(Task):
         check_whole("overlap", self.overlap, 0)
         check_whole("tile", 1 if self.tile is None else self.tile, 1)
         if self.tile is not None and self.tile <= 2 * self.overlap:
-            raise Problem("tile", f"{self.tile}", expected=f"more than {2 * self.overlap}, twice the overlap")
+            raise Problem("tile", f"{self.tile}", expected=f"more than twice the overlap ({2 * self.overlap})")
         check_whole("per_image", self.per_image, 1)
         given: Any = self.ignore
         several = isinstance(given, Sequence) and not isinstance(given, str)
@@ -262,7 +262,7 @@ class Pixels(Task):
         seen = tuple(side.stop - side.start for side in tile.seen)
         if tuple(logits.shape[2:]) != seen:
             raise Problem(
-                "tile", f"{tuple(logits.shape[2:])}", expected=f"logits with the height and width of the tile, {seen}",
+                "tile", f"{tuple(logits.shape[2:])}", expected=f"logits with the height and width of the tile {seen}",
                 hint="omit tile, or resize the logits in the model",
             )  # fmt: skip
         return Part(batch, tile.inside(logits), found.features, tile)
@@ -342,7 +342,7 @@ def _line(length: int, tile: int, overlap: int) -> list[tuple[slice, slice]]:
 
 
 def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
-    """Return a tile with the same core that starts at the top left of the image and ends `more` pixels further."""
+    """Return a tile with the same core that starts at the top left of the image and extends `more` pixels further."""
     sides = [slice(0, min(size, side.stop + more)) for side, size in zip(tile.seen, (height, width), strict=True)]
     return Tile((sides[0], sides[1]), tile.core)
 

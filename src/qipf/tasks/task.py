@@ -198,7 +198,7 @@ class Task(ABC):
         return Perturber(generator, own, builtin=builtin, in_place=self.name if self.whole else "")
 
     def question(self, outputs: Outputs) -> Outputs:
-        """Return the rows for training a head, labelled with classes or correctness."""
+        """Return the rows for fitting a probe, labelled with classes or correctness."""
         return outputs
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:

@@ -27,7 +27,7 @@ LOOK = 64
 """The number of rows of logits checked for probabilities."""
 MASKED = -1e29
 """If the largest logit is below this value, all tokens of the vocabulary are masked."""
-NO_TOKENS = "labels of -100 and attention masks exclude tokens, and texts of one token require"
+NO_TOKENS = "labels of -100 and attention masks exclude tokens, and one-token texts require"
 
 
 class Chosen(NamedTuple):
@@ -122,14 +122,14 @@ class Tokens(Task):
         mask = None if batch.mask is None else tuple(batch.mask.shape)
         if mask is not None and mask != shape:
             raise Problem(
-                "attention_mask", f"{mask}", expected=f"shape {shape}, one value per token",
+                "attention_mask", f"{mask}", expected=f"shape {shape} with one value per token",
                 hint="for a model with a decoder, pass decoder_input_ids and decoder_attention_mask",
             )  # fmt: skip
         labels = batch.labels
         if labels is None:
             return None
         if tuple(labels.shape) != shape or not _is_integral(labels):
-            expected = f"integers of shape (N, {shape[1]}), one label per token"
+            expected = f"integers of shape (N, {shape[1]}) with one label per token"
             raise Problem("labels", kind_of(labels), expected=expected, hint="the model returns logits (N, T, V)")
         xp = namespace(labels)
         return xp.astype(labels, xp.int64)
@@ -264,8 +264,8 @@ class Tokens(Task):
             hidden = as_tensor(hidden)
             if hidden.ndim != 3 or hidden.shape[:2] != part.logits.shape[:2]:
                 raise Problem(
-                    "features", f"{tuple(hidden.shape)}", expected=f"shape ({count}, {length}, D), one row per token",
-                    hint="choose another module",
+                    "features", f"{tuple(hidden.shape)}",
+                    expected=f"shape ({count}, {length}, D) with one row per token", hint="choose another module",
                 )  # fmt: skip
             hidden = hidden.reshape(-1, hidden.shape[2])[rows].float()
         return Outputs.unchecked(
@@ -276,7 +276,7 @@ class Tokens(Task):
     def _choose(self, batch: Batch) -> Chosen | None:
         """Select the counted tokens of a batch before the model runs, so that a GPU is not kept waiting.
 
-        Return None if there are neither labels nor masks, or if they are inconsistent, which `check` reports.
+        Return None if there are neither labels nor masks, or if they are invalid, which `check` reports.
         """
         import torch
 

@@ -19,7 +19,7 @@ from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
 
 FAR = "far"
-"""A view that is tested but not scored; if it is kept, images for training a twin are moved by several pixels."""
+"""A view that is tested but not scored; if it is kept, images for training a twin are translated by several pixels."""
 MOVES = {
     "mirror": (True, 0, 0),
     "right": (False, 0, 1),

@@ -52,7 +52,7 @@ def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]
         reduce_rows(torch.zeros((1, 3), device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"), None)
     except torch.OutOfMemoryError:
         raise  # unrelated to the kernel
-    except Exception:  # no Triton or no compiler for it: plain operations produce the same results, more slowly
+    except Exception:  # no Triton or no compiler for it: torch operations compute the same results, more slowly
         return None
     return reduce_rows
 
@@ -77,7 +77,7 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of every row in descending order, and their columns.
 
-    On a CPU, this is many times faster than `torch.topk`, because it searches only segments with the largest maxima.
+    On a CPU, this is many times faster than `torch.topk`: it searches only the segments with the largest maxima.
     """
     width = logits.shape[1]
     count = min(count, width)

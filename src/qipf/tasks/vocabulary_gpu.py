@@ -54,7 +54,7 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
     for first in range(0, width, COLUMNS):
         column = first + lanes
         value = tl.load(start + column, mask=column < width, other=-float("inf")).to(tl.float32)
-        value = tl.where(value < -1e30, -1e30, value)  # the value of masked tokens in `_reduce` of `vocabulary`
+        value = tl.where(value < -1e30, -1e30, value)  # as for masked tokens in `vocabulary._reduce`
         value = tl.where(column < width, value, -3e38)
         larger = value > best
         behind = tl.where(larger, best - value, value - best)
@@ -76,7 +76,7 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
     count = tl.where(place == winner, weights, weights + 1.0)
     rest = tl.sum(weight * count, 0)
     moment = tl.sum(weight * (moments + behind * count), 0)
-    # log(1 + rest); for a small rest, the plain sum would lose precision.
+    # Compute log(1 + rest) by a series if `rest` is small, because 1 + rest would lose precision.
     log_all = tl.where(rest < 0.01, rest * (1.0 - rest * (0.5 - rest / 3.0)), tl.log(1.0 + rest))
 
     own = 0.0
