@@ -19,7 +19,7 @@ CASES = [
     (1, "narrow.npy --scorer weight-qipf", "8x30"),
     (1, "score e.qipf narrow.npy --model builder_for_tests:build -o a.csv", "8x30"),
     (1, "fit nothing.pt2 xy.npz -o a.qipf", "no file nothing.pt2"),
-    (1, "fit bad.pt2 xy.npz -o a.qipf", "not an exported program"),
+    (1, "fit bad.pt2 xy.npz -o a.qipf", "version of torch"),
     (1, "fit no_such_module:build xy.npz -o a.qipf", "cannot import"),
     (1, "fit builder_for_tests:nothing xy.npz -o a.qipf", "has no attribute 'nothing'"),
     (1, "fit builder_for_tests:number xy.npz -o a.qipf", "name a function"),
