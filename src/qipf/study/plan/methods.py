@@ -128,7 +128,7 @@ def check_method(
         if not isinstance(members, int) or isinstance(members, bool) or members < 2:
             raise PlanError(f"{where}.members: expected an integer >= 2, got {members!r}")
         if pool and members > pool:
-            raise PlanError(f"{where}.members: expected at most {pool}, the size of the pool, got {members}")
+            raise PlanError(f"{where}.members: expected at most {pool} (the size of the pool), got {members}")
     elif kind == "default":
         effort = params.get("effort", "standard")
         if effort not in EFFORTS:
@@ -231,8 +231,8 @@ def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
     for name in pair.shifts:
         if (task == "pixels" and name in MOVING) or (kind.name == "tokens" and name == "word-drops"):
             raise PlanError(
-                f"{where}.shifts: with {name}, the labels of {task} no longer match the inputs; remove it, or list "
-                "your own files with shifted inputs and labels in `shifted`"
+                f"{where}.shifts: {name} would misalign the inputs and the labels of {task}; remove it, or list your "
+                "own files with shifted inputs and labels in `shifted`"
             )
 
 

@@ -59,7 +59,7 @@ DATASETS = tuple(name for name in NAMES if name != "regression")
 """Datasets that a plan can name; regression requires the user's own model and data."""
 NETWORKS = tuple(name for name in NETS if name != "mlp-regression")
 TAKEN = ("clean", "held-out", "none", "perturbed", "reference", *FAMILIES)
-"""Names of groups of inputs, which are reserved and cannot be used in `shifted`."""
+"""Reserved names of groups of inputs, which cannot be used in `shifted`."""
 COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -208,8 +208,8 @@ class Plan:
         fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\")
         if not fine or name[:1] in ("", ".", "-") or len(name) > 100:
             raise PlanError(
-                "name: expected 1 to 100 printable characters without / or \\, no spaces at the ends, and no . or - at "
-                f"the start, got {name!r}"
+                "name: expected 1 to 100 printable characters, with no / or \\, no space at either end, and no . or - "
+                f"at the start; got {name!r}"
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def load(plan: str | Path) -> Plan:
         content, folder = path.read_bytes(), path.parent
     else:
         raise UnknownPlanError(
-            f"there is no plan {name!r} and no TOML file of this name; {did_you_mean(name, shipped())}"
+            f"there is no plan {name!r} and no TOML file with this name; {did_you_mean(name, shipped())}"
         )
     try:
         values = parse_toml(content.decode("utf-8"))
@@ -322,7 +322,7 @@ def _pair(entry: Any, where: str, common: dict[str, Any], methods: list[Method],
     net, model, weights = _network(table, where, folder)
     seeds = _distinct(table.seeds, f"{where}.seeds")
     if table.pool and max(seeds) >= table.pool:
-        raise PlanError(f"{where}.seeds: expected seeds below {table.pool}, the size of the pool, got {max(seeds)}")
+        raise PlanError(f"{where}.seeds: expected seeds below {table.pool} (the size of the pool), got {max(seeds)}")
     shifts, severity = _shifts(table.shifts, _distinct(table.severities, f"{where}.severities"), where)
     shifted = {name: _files(name, files, f"{where}.shifted.{name}", folder) for name, files in table.shifted.items()}
     places = {name: tuple(range(1, len(files) + 1)) for name, files in shifted.items()}

@@ -38,7 +38,7 @@ STATISTICS = {
     "contrast": "contrast of the mean",
     "max_logit_one_pass": "largest logit of one pass",
 }
-"""Titles of the statistics; single-pass methods have only the "score"."""
+"""Titles of the statistics; single-pass methods have only "score"."""
 MANY_STATISTICS = tuple(name for name in STATISTICS if name != "score")
 """Statistics of multi-pass methods. The paper uses the first; only SVI and SVI-LL have the last."""
 
@@ -51,7 +51,7 @@ class MethodInfo:
         name: Name in plans and tables.
         title: Title in reports, without the statistic.
         family: Group of similar methods.
-        slot: Colour and marker in charts (see `slots`); shared by "qipf" and "weight-qipf".
+        slot: Index of the colour and marker in charts (see `slots`); shared by "qipf" and "weight-qipf".
         passes: Number of forward passes, "one" or "many"; "file" if the scores are read from a file.
         kind: Name of the underlying method, which differs from `name` for variants.
         shown: Statistics selected when a report opens.
@@ -144,7 +144,7 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Override titles of methods within the block; `titles` is the entry "titles" of environment.json, or None."""
+    """Override titles of methods within the block; `titles` is the entry "titles" in environment.json, or None."""
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
     try:
