@@ -156,7 +156,7 @@ def test_a_lost_record_is_noticed_refused_and_computed_again(plan, path, kind):
         with pytest.raises(StoreError, match="lost"):
             open_source(path)
     else:
-        assert "1 record of the store is lost" in open_source(path).notes[0]
+        assert "1 record" in open_source(path).notes[0]
     report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
     assert report.done >= 1
     assert (path / "table.csv").read_bytes() == table

@@ -54,11 +54,11 @@ _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
 
 
 def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return the result of `make()` from a cache that keeps a few results per kind (`key[0]`)."""
+    """Return the cached result of `make()`; the cache keeps a few results of each kind (`key[0]`)."""
     kept = _CACHE.setdefault(key[0], OrderedDict())
     if key not in kept:
         while len(kept) >= _LARGEST[key[0]]:
-            kept.popitem(last=False)  # before making the next result, so that both need not fit in memory
+            kept.popitem(last=False)  # before `make()`, so that both results need not fit in memory
         kept[key] = make()
     kept.move_to_end(key)
     return kept[key]
@@ -110,7 +110,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
-    """Return the mean absolute error of a regression model on the first inputs."""
+    """Return the mean absolute error of a regression model on the first `SOME[True]` inputs."""
     few = study_data.first(split, SOME[True])
     predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)
@@ -208,7 +208,7 @@ def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:
 
 
 def many_of(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    """Return a fitted multi-pass method, or an ensemble."""
+    """Return a fitted multi-pass method, or an ensemble of trained networks."""
     keys = tuple(parents[role]["key"] for role in sorted(parents) if role != "base")
     return cached(("many", *keys), lambda: _load_many(context, params, parents))
 
@@ -461,7 +461,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         x, targets = study_data.some_labelled(data.test, size, data.predicts)
 
     def measure(count: int) -> tuple[float, float]:
-        """Return the seconds for a forward pass and for the method, measured in direct succession."""
+        """Return the duration in seconds of a forward pass and of the method, measured one right after the other."""
         some, outputs = x[:count], None
         if not many and not several:
             outputs = collect(net, some, task=data.task, layers=method.layers, store=device, progress=False)

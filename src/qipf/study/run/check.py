@@ -24,7 +24,7 @@ from qipf.tasks.collect import begin, collect
 from qipf.tasks.tokens import Tokens
 
 FEW = 2
-"""Number of inputs used to find the number of classes of a model, and to try a shift."""
+"""Number of inputs used to find the shape of a model's output, and to try a shift."""
 
 
 def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
@@ -93,7 +93,7 @@ def _check_parts(pair: Pair, data: StudyData) -> None:
 
 
 def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
-    """Return the shape of the logits of a few inputs; None for regression or if the model raises an error."""
+    """Return the shape of the logits for a few inputs; None for regression or if the model raises an error."""
     if data.task.judged_by == "intervals":
         return None
     try:
@@ -132,7 +132,7 @@ def check_labels(
 
 
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
-    """Raise ValueError if the model cannot read a text that contains the largest or the smallest token id of a file."""
+    """Raise ValueError if the model cannot read a text that contains the largest or the smallest token id in a file."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
         return
     for row in (int(place) // found.inputs.shape[1] for place in (found.inputs.argmax(), found.inputs.argmin())):

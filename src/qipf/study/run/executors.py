@@ -66,7 +66,7 @@ class Executor:
         self._closed = False
 
     def submit(self, job: Job) -> Future[States]:
-        """Start a task; its future raises RefusedError if a worker runs different code or the cluster is lost."""
+        """Start a task; its future raises RefusedError if a worker runs different code or the cluster has been lost."""
         return self._threads.submit(self._run, job)
 
     def _run(self, job: Job) -> States:
@@ -213,7 +213,7 @@ class Cluster(Executor):
                     raise error
 
     def _wait(self, woken: threading.Event) -> None:
-        """Wait until a future finishes, for at most half a second; raise RefusedError if the scheduler is lost.
+        """Wait at most half a second for a future to finish; raise RefusedError if the scheduler is lost for good.
 
         The wait has a limit because a future announces only its first completion: if the result is lost with its worker
         and computed again, the second completion goes unnoticed.
@@ -228,8 +228,8 @@ class Cluster(Executor):
 
     def _gone(self) -> RefusedError:
         return RefusedError(
-            f"the Dask scheduler at {self._address} is gone; start it and its workers, then run the same command again "
-            "to continue (finished cells are kept)"
+            f"the Dask scheduler at {self._address} is gone; restart it and its workers, then run the same command "
+            "again to continue (finished cells are kept)"
         )
 
     def close(self) -> None:
@@ -256,7 +256,7 @@ def _safe_path() -> Iterator[None]:
 # --- in a worker ---------------------------------------------------------------------------------------------------
 
 Job = Mapping[str, Any]
-"""A task for a worker: JSON values with the keys store, data, device, task, source and cells."""
+"""A task for a worker: JSON values under the keys store, data, device, task, source and cells."""
 
 DEATHS = 3
 """Number of processes that may die while running a cell before the cell fails."""
@@ -280,13 +280,13 @@ def code() -> str:
     """Import everything that a cell may need and return the digest of the running code.
 
     Raises:
-        RefusedError: A file changed during the import.
+        RefusedError: A file has changed during the import.
     """
     for name in NEEDED:
         _import(f"qipf.{name}")
     found = digest_of(PACKAGE)
     if found != _AT_START:
-        raise RefusedError(f"the code of qipf was replaced while {place()} imported it; run the same command again")
+        raise RefusedError(f"the code of qipf was replaced while {place()} was importing it; run the command again")
     _imported.update(_modules())
     return found
 
@@ -311,8 +311,8 @@ def check_code() -> None:
     """Raise RefusedError if modules have been imported since `code` ran and the package has changed in the meantime."""
     if _modules() - _imported and digest_of(PACKAGE) != code():
         raise RefusedError(
-            f"the code of qipf was replaced while {place()} ran a cell, whose result is discarded; run the same "
-            "command again"
+            f"the code of qipf was replaced while {place()} was running a cell, and the result was discarded; "
+            "run the command again"
         )
 
 

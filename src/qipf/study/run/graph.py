@@ -34,7 +34,7 @@ class Cell:
         version: Version of the code; change it if the results change.
         params: JSON values; only these and the parents affect the result.
         parents: Cells whose results this cell reads, keyed by role.
-        task: Name of a task, whose cells run one after another in one process.
+        task: Name of this cell's task; the cells of a task run one after another in one process.
         cost: Expected work, for scheduling and the progress bar.
         exclusive: True if no other cell may run at the same time.
     """
@@ -113,7 +113,7 @@ def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
 
 
 def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
-    """Group cells by task; a cell without a task becomes a task of its own."""
+    """Group cells by task; each cell without a task name forms a separate task."""
     tasks: dict[str, WorkItem] = {}
     for cell in cells:
         name = cell.task or cell.key
@@ -270,7 +270,7 @@ class _PairCells:
         return self._cell("model", params, self.pair.name)
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """Return the members of an ensemble: the base network, and others from the pool or trained for the ensemble."""
+        """Return the members of an ensemble: the base network, and others that are taken from the pool or trained."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]

@@ -86,7 +86,7 @@ def module_digest(name: str, source: Path) -> str:
 
 
 def imported_files(name: str, source: Path) -> dict[str, Path]:
-    """Return the files of a module and of the modules imported from its folder, keyed by dotted name."""
+    """Return the files of a module and of the modules that it imports from its folder, keyed by dotted name."""
     source = source.resolve()
     package = source.name == "__init__.py"
     root = source.parents[name.count(".") + package]
@@ -138,7 +138,7 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
     Args:
         model: A file with a suffix in `MODEL_FILES`, or "module:callable".
         weights: A safetensors file for "module:callable", or None.
-        expected: Expected `digests`; None skips the check.
+        expected: Expected result of `digests`; None skips the check.
 
     Raises:
         ChangedError: The digests differ from `expected`.

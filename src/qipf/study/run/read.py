@@ -139,7 +139,7 @@ def open_store(path: str | os.PathLike[str]) -> Bench:
 
 
 class Bench:
-    """The store of a study, for reading."""
+    """Read access to the store of a study."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -299,15 +299,15 @@ class Bench:
         found = [note for note in (note_of(self.environment),) if note]
         if self.lost:
             count = len(self.lost)
-            lost = "1 record of the store is lost" if count == 1 else f"{count} records of the store are lost"
-            found.append(f"{lost}; run the plan again to compute what is missing")
+            lost = "1 record has been lost" if count == 1 else f"{count} records have been lost"
+            found.append(f"{lost} from the store; run the plan again to compute what is missing")
         for entry, note in self.noted("model", "fit"):
             method = f"{entry['method']} on " if entry["method"] else ""
             found.append(f"{method}{entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
         return found
 
     def noted(self, *kinds: str) -> list[tuple[dict[str, Any], str]]:
-        """Return the finished cells of the given kinds that have a note, with the note."""
+        """Return the finished cells of the given kinds that have a note, each with its note."""
         found = [
             (entry, self.store.record(entry["kind"], entry["key"]).get("note")) for entry in self._finished(*kinds)
         ]

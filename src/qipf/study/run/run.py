@@ -98,7 +98,7 @@ def run(
 
     Raises:
         StoreError: The store can no longer be written to.
-        RefusedError: A worker runs different code, or the cluster is lost.
+        RefusedError: A worker is running different code, or the cluster has been lost.
     """
     targets = list(targets)
     finished = store.finished()
@@ -195,7 +195,7 @@ def _settle(task: WorkItem, future: Future[dict[str, str]], states: dict[str, st
 
 
 ATTEMPTS = 3
-"""Maximum number of attempts if files of the store are damaged during a run."""
+"""Maximum number of attempts if files in the store become damaged during a run."""
 
 
 def run_plan(
@@ -228,7 +228,7 @@ def run_plan(
         BusyError: Another process is writing to the store.
         StoreError: The store cannot be written to, or contains the results of another plan.
         ValueError: A file does not fit the model or the plan.
-        RefusedError: A worker runs different code, or the cluster is lost.
+        RefusedError: A worker is running different code, or the cluster has been lost.
     """
     find_data(plan, data)
     check_own(plan, data)
@@ -248,7 +248,7 @@ def run_plan(
         opened.documents.write("environment.json", json.dumps(about, indent=1, sort_keys=True))
         notes += [note for note in (verify.note_of(about),) if note]
         if not locked:
-            notes.append(f"{opened.path} is on a file system without locks; make sure that no other run uses the store")
+            notes.append(f"file locks are not supported for {opened.path}; make sure that no other run uses this store")
         display, total = Display(quiet=quiet), RunSummary()
         _say(notes)  # before a run that may take hours
         for attempt in range(ATTEMPTS):

@@ -42,7 +42,7 @@ def seal(content: Any) -> bytes:
 
 
 def unseal(data: bytes) -> Any:
-    """Return the content of a sealed file; raise ValueError if the file was altered."""
+    """Return the content of a sealed file; raise ValueError if the file has been altered."""
     start = len(_BEGIN) + _DIGITS
     body = data[start + len(_MIDDLE) : -len(_END)]
     if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
@@ -66,7 +66,7 @@ class StoreError(OSError):
 
 
 class DamagedError(StoreError):
-    """A file of the store is missing or altered; `why` describes the damage."""
+    """A file in the store is missing or has been altered; `why` describes the damage."""
 
     why = ""
 
@@ -76,7 +76,7 @@ class BusyError(StoreError):
 
 
 class RefusedError(RuntimeError):
-    """A worker does not run the code of the study, or the cluster is lost."""
+    """A worker is running different code from the study, or the cluster has been lost."""
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def damaged(file: Path, why: str) -> DamagedError:
 
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Error codes for file systems without locks."""
+"""Error codes for file systems that do not support locks."""
 
 
 def _busy(file: Path) -> str:
@@ -140,7 +140,7 @@ class Documents:
         """Return the bytes of a document.
 
         Raises:
-            DamagedError: The document was altered.
+            DamagedError: The document has been altered.
             StoreError: The document does not exist.
         """
         file = self.path / name
@@ -170,7 +170,7 @@ class Documents:
         return {}
 
     def checksums(self) -> dict[str, list[str]]:
-        """Return the valid checksums of each document; raise DamagedError if the file of checksums is damaged."""
+        """Return the valid checksums of each document; raise DamagedError if the checksum file is damaged."""
         file = self.path / CHECKSUMS
         try:
             return unseal(file.read_bytes())
@@ -208,7 +208,7 @@ class Store:
 
     def _create(self) -> None:
         found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
-        # a run that was killed while it created the folder leaves only subfolders of a store, without store.json
+        # a run killed while creating the folder leaves only the store's subfolders, without store.json
         named = {name for name in found if not name.startswith(".")}
         if found and "store.json" not in found and not named <= set(FOLDERS):
             raise StoreError(f"{self.path} contains files but is not a benchmark store; choose a new or empty folder")
@@ -257,7 +257,7 @@ class Store:
 
     @contextmanager
     def writing(self, plan: str = "") -> Iterator[bool]:
-        """Hold the writer lock during the block; yield False if the file system does not support locks.
+        """Hold the writer lock during the block; yield False if file locks are not supported.
 
         Raises:
             BusyError: Another process holds the lock.
@@ -310,14 +310,14 @@ class Store:
         return {file.stem for file in (self.path / "cells").glob("*/*.json")}
 
     def seal_records(self) -> None:
-        """List all records in a document, so that lost records are noticed."""
+        """Write a list of all records to a document, so that lost records can be detected."""
         found = sorted(f"{file.parent.name}/{file.stem}" for file in (self.path / "cells").glob("*/*.json"))
         self.documents.write(RECORDS, json.dumps(found, indent=0))
 
     def lost_records(self) -> list[tuple[str, str]]:
         """Return the kinds and keys of cells whose records have been lost since the last run."""
         if RECORDS not in self.documents.checksums():
-            return []  # no run has ended, or an older version created the store
+            return []  # no run has finished yet, or an older version created the store
         listed = [name.split("/") for name in json.loads(self.documents.read(RECORDS))]
         return [(kind, key) for kind, key in listed if not self.has(kind, key)]
 
@@ -350,7 +350,7 @@ class Store:
         """Return the record of a finished cell.
 
         Raises:
-            DamagedError: The record was altered.
+            DamagedError: The record has been altered.
             StoreError: The cell is not finished.
         """
         file = self.file(kind, key, ".json")
@@ -395,7 +395,7 @@ class Store:
             (Path(folder) / "scorer.qipf").write_bytes(data)
             return load(Path(folder) / "scorer.qipf")
 
-    # --- notes about cells, which are never part of a result
+    # --- notes about cells; the notes are never part of a result
 
     def write_note(self, folder: str, key: str, content: Any) -> None:
         """Write a note about a cell to the folder "failed", "seconds" or "sources"."""
@@ -411,7 +411,7 @@ class Store:
 
     @contextmanager
     def attempt(self, key: str) -> Iterator[int]:
-        """Mark a cell as running during the block; yield the number of processes that died while running it."""
+        """Mark a cell as running during the block; yield the number of processes that have died while running it."""
         file = self.path / "running" / _part(key)
         with explained(self.path), file.open("ab") as marks:
             deaths = marks.tell()

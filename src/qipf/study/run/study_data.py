@@ -1,4 +1,4 @@
-"""The data of a plan, which each process loads once and keeps on the device."""
+"""Load the data of a plan onto a device, with a cache in each process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PARTS = ("y", "y_train", "y_test", "y_held_out")
 """Names of label arrays in a file."""
 UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
-"""Labels of ignored positions, keyed by task."""
+"""Labels that mark ignored positions, keyed by task."""
 FORMS = {
     "classes": ((1,), "iub", "one integer label >= 0 per input"),
     "tokens": ((2,), "iub", "one token id per position (N, T), with -100 for ignored positions"),
@@ -139,7 +139,7 @@ def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
 
 
 def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
-    """Return labels or targets as a tensor; ignored labels are negative or 255."""
+    """Check labels or targets and return them as a tensor."""
     dimensions, kinds, words = FORMS[predicts]
     wrong = array.ndim not in dimensions or array.dtype.kind not in kinds or 0 in array.shape[1:]
     if wrong or (predicts == "labels" and not zeros_and_ones(array)):
@@ -157,7 +157,7 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
             "or correct these rows"
         )
     if predicts != "classes" and len(labels) and not bool(labelled(labels, predicts).any()):
-        rest = ", not counting the first token of each text" if predicts == "tokens" else ""
+        rest = " after the first token of each text" if predicts == "tokens" else ""
         raise ValueError(
             f"{place}: expected at least one label other than {' and '.join(map(str, UNLABELLED[predicts]))} (ignored)"
             f"{rest}, got none in {array.dtype} {array.shape}"
@@ -168,8 +168,8 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
 def _check_not_classes(targets: np.ndarray, place: str) -> None:
     if zeros_and_ones(targets):
         raise ValueError(
-            f"{place}: expected regression targets, got only 0 and 1; for a classifier, remove `predicts` and store "
-            "integers"
+            f"{place}: expected regression targets, got only zeros and ones; for a classifier, remove `predicts` and "
+            "store integers"
         )
 
 
@@ -194,7 +194,7 @@ class StudyData(NamedTuple):
 
     @property
     def task(self) -> Task:
-        """The task of the labels."""
+        """The task that `predicts` names."""
         return PREDICTS[self.predicts]
 
 
@@ -230,7 +230,7 @@ def load_data(
         device: Device of the tensors.
         held_out_of: Part from which held-out inputs are drawn and removed, "train" or "test".
         digest: Expected SHA-256 of an .npz file; "" skips the check.
-        predicts: Task of the labels.
+        predicts: Name of the task, a key of `qipf.study.plan.methods.PREDICTS`.
 
     Raises:
         ChangedError: The file has a different digest.
@@ -335,14 +335,14 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
     path, expected, found = group.files[index], tuple(data.test.inputs.shape[1:]), tuple(here.inputs.shape[1:])
     if found != expected or here.inputs.dtype != data.test.inputs.dtype:
         raise ValueError(
-            f"{path}: expected inputs of shape {shape_text((None, *expected))} and type {data.test.inputs.dtype}, "
-            f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
+            f"{path}: expected inputs of shape {shape_text((None, *expected))} and type {data.test.inputs.dtype} "
+            f"(as in the test data), got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
         )
     labels = tuple(data.test.targets.shape[1:])
     if tuple(here.targets.shape[1:]) != labels:
         what = "targets" if data.task.judged_by == "intervals" else "labels"
         raise ValueError(
-            f"{path}: expected {what} of shape {shape_text((None, *labels))}, as in the test data, got "
+            f"{path}: expected {what} of shape {shape_text((None, *labels))} (as in the test data), got "
             f"{tuple(here.targets.shape)}"
         )
     if here.inputs.ndim == 4:
@@ -350,11 +350,11 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
         if low >= 0 and high <= 1 and most > 2:
             raise ValueError(
                 f"{path}: values range from {least:g} to {most:g}, but those of the test images from {low:g} to "
-                f"{high:g}; divide by 255, or store uint8"
+                f"{high:g}; divide them by 255, or store uint8"
             )
     if not torch.equal(here.targets, first_file.targets):
         raise ValueError(
-            f"{path}: expected the same labels as in {group.files[0]}, which is another severity of {group.name}; list "
+            f"{path}: expected the same labels as in {group.files[0]} (another severity of {group.name}); list "
             "files with different labels under another name"
         )
     return Split(here.inputs.to(device), here.targets.to(device))

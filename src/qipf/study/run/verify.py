@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from qipf.study.run.store import ARRAYS, CHECKSUMS, FOLDERS, RECORDS, DamagedError, Store, StoreError, explained, unseal
 
 UNKNOWN = "unknown"
-"""Source of a cell whose note is missing or damaged."""
+"""Source given for a cell whose source note is missing or damaged."""
 
 
 PACKAGE = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ class Damage(NamedTuple):
 
 
 def damages(store: Store) -> Iterator[Damage]:
-    """Yield every damaged file of a store."""
+    """Yield every damaged or missing file in a store."""
     yield from _documents(store)
     for kind in sorted((store.path / "cells").glob("*/")):
         for file in sorted(kind.glob("*.json")):
