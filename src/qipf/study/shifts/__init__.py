@@ -1,7 +1,7 @@
-"""Shift images (`paper_shifts` and `corruptions`), text (`text`) and tables (`table`).
+"""Apply distribution shifts to images (`paper_shifts` and `corruptions`), text (`text`) and tables (`table`).
 
-`apply` applies any shift by name. Each shift of the paper takes an intensity in a unit of its own, and all other shifts
-take a severity from 1 to 5.
+`apply` applies any shift by name. Each of the paper's shifts takes an intensity in its own unit; all other shifts take
+a severity from 1 to 5.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IMAGES: dict[str, tuple[float, ...]] = {
     **SHIFTS,
     **{name: tuple(map(float, SEVERITIES)) for name in corruptions.CORRUPTIONS},
 }
-"""Shifts of images, with their intensities."""
+"""Shifts for images, with their intensities."""
 
 FAMILIES: dict[str, tuple[float, ...]] = {
     **IMAGES,

@@ -13,18 +13,18 @@
 | saturation | gamma for grey, saturation for colour | power 0.7, 0.5, 0.35, 0.25, 0.15 | factor 0.3, 0.1, 1.5, 2, 2.5 |
 | stripes | inverts a stripe on the left and on the right | 5, 10, 15, 20, 25% of the width each | the same |
 | scale | shrinks towards the centre and fills with black | to 90, 80, 70, 60, 50% | the same |
-| gaussian-noise | adds normal noise | standard deviation 0.08, 0.12, 0.18, 0.26, 0.38 | 0.04 to 0.1 |
+| gaussian-noise | adds Gaussian noise | standard deviation 0.08, 0.12, 0.18, 0.26, 0.38 | 0.04 to 0.1 |
 | speckle-noise | adds noise proportional to brightness | standard deviation 0.15, 0.2, 0.35, 0.45, 0.6 | 0.06 to 0.2 |
 | defocus-blur | spreads pixels over a disc | radius 3, 4, 6, 8, 10 pixels | 0.3, 0.4, 0.5, 1, 1.5 |
 | contrast | reduces contrast | by 60, 70, 80, 90, 95% | 25, 50, 60, 70, 85% |
 | pixelate | reduces resolution | by 40, 50, 60, 70, 75% | 5, 10, 15, 25, 35% |
 
-The last five resemble reference perturbations (`qipf.tasks.perturbations`), with which scorers may have been fitted.
+The last five resemble reference perturbations (`qipf.tasks.perturbations`), to which scorers may have been fitted.
 `RESEMBLES` lists these corruptions, and their results are reported separately. Images with three channels are treated
 as colour images. Most values are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C,
-2019). The following values are our own: gamma; stripes below severity 5; and, for colour images, all values of stripes
-and scale, and spatter below severity 4. Lengths in pixels refer to images with sides of 28 pixels (grey) or 32 pixels
-(colour) and are scaled in proportion to the shorter side.
+2019). The following values are our own: the powers of gamma; the widths of stripes below severity 5; and, for colour
+images, all values for stripes and scale, and those for spatter below severity 4. Lengths in pixels refer to images with
+sides of 28 pixels (grey) or 32 pixels (colour) and are scaled in proportion to the shorter side.
 
 There are four differences from the published code: random numbers depend only on the seed, the corruption and the
 index of the image; glass blur moves all pixels at once; spatter is always mud; and edge pixels are repeated beyond the
@@ -75,8 +75,8 @@ _RANDOM: dict[str, Callable[..., Tensor]] = {
 def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: int = 0) -> Tensor:
     """Apply one of `CORRUPTIONS` to images (see `qipf.study.shifts.apply`).
 
-    The result for an image depends on its index but not on the device. For a batch of a larger set, `first` is the
-    index of the first image within the set.
+    The result for an image depends on its index but not on the device. For a batch from a larger set, `first` is the
+    index of its first image within the set.
     """
     check_severity(name, CORRUPTIONS, severity)
     check_images(images)

@@ -156,12 +156,12 @@ def impulse_noise(images: Tensor, random: Counter, fraction: float) -> Tensor:
 
 
 def speckle_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
-    """Add normal noise proportional to the brightness."""
+    """Add Gaussian noise proportional to the brightness."""
     return images + images * deviation * random.normal(*images.shape[1:]).to(images.dtype)
 
 
 def gaussian_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
-    """Add normal noise."""
+    """Add Gaussian noise."""
     return images + deviation * random.normal(*images.shape[1:]).to(images.dtype)
 
 
@@ -293,7 +293,7 @@ def _refined(corners: Tensor, random: Counter, spread: float) -> Tensor:
 
 
 ARGUMENTS = tomllib.loads(resources.files("qipf.study.shifts").joinpath("corruptions.toml").read_text("utf-8"))
-"""Arguments of the corruptions at each severity, for grey and colour images, and the quantisation tables of JPEG."""
+"""Arguments of the corruptions at each severity, for grey and colour images, and the quantisation tables for JPEG."""
 
 
 def jpeg(images: Tensor, quality: int) -> Tensor:

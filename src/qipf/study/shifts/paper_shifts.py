@@ -1,4 +1,4 @@
-"""The five shifts of the paper, at ten intensities each.
+"""The paper's five shifts, at ten intensities each.
 
 | shift | intensity | identity | effect on images with values in [0, 1] |
 |---|---|---|---|

@@ -6,8 +6,8 @@
 | swapped-values | replaces values with those of random rows in the same column | 5, 10, 20, 30, 40% of the values |
 | column-drift | moves a third of the columns (at least one) up or down | 0.25, 0.5, 1, 1.5, 2 standard deviations |
 
-The first two resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); the third does not. Means, standard
-deviations and replacement values come from the rows passed to `apply`.
+The first two resemble the perturbations used by `qipf.default` (`qipf.tasks.perturb`); the third does not. Means,
+standard deviations and replacement values come from the rows passed to `apply`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
 If possible, shift strings (`shift_texts`) before tokenisation. If the texts are already tokenised, shift token ids
 (`apply`): the first token of a text and the padding are unchanged, and replacement tokens come from random positions in
-the set. Typos in token ids resemble the perturbations of `qipf.default` (`qipf.tasks.perturb`); typos in strings and
-dropped words do not.
+the set. Typos in token ids resemble the perturbations used by `qipf.default` (`qipf.tasks.perturb`); typos in strings
+and dropped words do not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0)
 
 
 def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Shift token ids (N, T) (see `qipf.study.shifts.apply`); `padding` is the token that pads short texts."""
+    """Shift token ids (N, T) (see `qipf.study.shifts.apply`); `padding` is the id that pads short texts."""
     share = _share(name, severity)
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         found = str(ids.dtype).removeprefix("torch.") if isinstance(ids, Tensor) else type(ids).__name__
