@@ -7,7 +7,7 @@ from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
 
 FIGURES: dict[str, str] = {
     "sine": "the field, the potential and the modes of a sine wave (Fig. 2 of the paper)",
-    "corruptions": "the shifts of the paper (appendix E) and common corruptions, at every intensity",
+    "corruptions": "the paper's shifts (appendix E) and common corruptions, at every intensity",
 }
 """Figures of `qipf research gallery`, with descriptions."""
 

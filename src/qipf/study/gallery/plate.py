@@ -1,4 +1,4 @@
-"""A figure of the gallery, with its colours, numbers and caption."""
+"""A figure in the gallery, with its colours, numbers and caption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of a figure, after Okabe and Ito."""
+    """Colours of a figure, based on the palette of Okabe and Ito."""
 
     name: str
     paper: str

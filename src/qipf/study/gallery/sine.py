@@ -39,7 +39,7 @@ class Sine:
         raw: Raw potentials V_k, one column per order.
         exact: Exact modes, one column per order.
         script: Modes of the authors' script, one column per order.
-        zeros: Points at which H_k(phi(y)) = 0, for each order.
+        zeros: Points at which H_k(phi(y)) = 0, with phi = sqrt(psi), for each order.
         script_zeros: The same for the script's field, which is `SAMPLES / PLACES` times as large.
     """
 
@@ -60,7 +60,7 @@ class Sine:
 
 
 def compute(points: int = 1201) -> Sine:
-    """Compute the data of Fig. 2 for a sine wave between -1 and 1, with kernel width 0.5."""
+    """Compute the data of Fig. 2 of the paper for a sine wave between -1 and 1, with kernel width 0.5."""
     samples = np.sin(2 * np.pi * PERIODS * np.arange(SAMPLES) / SAMPLES)
     field = Field(samples, BANDWIDTH)
     y = np.linspace(-3.0, 3.0, points)
