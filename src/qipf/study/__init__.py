@@ -1,4 +1,4 @@
-"""Benchmarks of the library. The library itself does not import this package.
+"""Benchmark studies. Within qipf, only the command line imports this package.
 
 `plan` reads the plan of a study, `run` computes and stores its results, `tables` summarises them, and `report` and
 `gallery` present them. `datasets`, `nets`, `recipes` and `shifts` define the data, the networks, their training and the
