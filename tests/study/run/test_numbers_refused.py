@@ -35,7 +35,7 @@ HOSTILE = {
     "texts": ({"y_train": lambda y: y.astype(str)}, {}, "expected targets (N,) or (N, k)"),
     "three dimensions": ({"y_test": lambda y: y[:, None, None]}, {}, "expected targets (N,) or (N, k)"),
     "classes as floats": ({f"y_{part}": lambda y: (y > 0) * 1.0 for part in ("train", "held_out", "test")}, {},
-                          "only 0 and 1"),
+                          "regression targets"),
     "one part of classes": ({"y_train": lambda y: (y > 0) * 1.0}, {}, "table.npz, y_train: expected regression"),
     "fewer targets": ({"y_test": lambda y: y[:-1]}, {}, "same number"),
     "more columns in one part": ({"y_train": lambda y: np.stack([y, y], 1)}, {}, "same shapes of inputs and targets"),
