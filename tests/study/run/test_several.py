@@ -169,7 +169,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     "pixels, not a number": (
         "pixels", lambda a: {**a, "x": np.where(np.arange(7) == 3, np.nan, a["x"])}, "NaN or infinite values"
     ),
-    "pixels, bytes in floats": ("pixels", lambda a: {**a, "x": 255 * a["x"]}, "255, or store uint8"),
+    "pixels, bytes in floats": ("pixels", lambda a: {**a, "x": 255 * a["x"]}, "uint8"),
     "one logit, another class": (
         "one_logit", lambda a: {**a, "y": changed(a["y"], (0, 1, 2), 2)}, "from 0 to 1.*got 2"
     ),
