@@ -1,4 +1,4 @@
-"""A training loop for `qipf study` and for methods that train their own networks."""
+"""A training loop for `qipf.study` and for methods that train their own networks."""
 
 from qipf.training.loop import (
     MOMENTUM,
