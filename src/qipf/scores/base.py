@@ -51,7 +51,7 @@ _PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bool": (lambda value: isinstance(value, bool | np.bool_), "True or False"),
     "None": (lambda value: value is None, "None"),
 }
-"""A test and a description of each plain type that a setting can have."""
+"""A check and a description of each built-in type that a setting can have."""
 
 
 class Attachment(ABC):
@@ -86,14 +86,14 @@ class Attachment(ABC):
         """Return the scorer; raise RuntimeError if this object was fitted to bare arrays."""
         if self.scorer is None:
             raise RuntimeError(
-                f"{type(self).__name__} was fitted to arrays, so it has no scorer to compute scores; fit it with "
+                f"{type(self).__name__} was fitted to arrays, so it has no scorer to compute scores with; fit it with "
                 ".fit_scorer(scorer, held_out) instead"
             )
         return self.scorer
 
     @abstractmethod
     def state(self) -> Fitted:
-        """Return arrays and plain JSON values from which `from_state` restores the object."""
+        """Return arrays and JSON values from which `from_state` restores the object."""
 
     @classmethod
     @abstractmethod
@@ -108,7 +108,7 @@ class Attachment(ABC):
 class Scorer(ABC):
     """Base class of scorers, which assign one uncertainty to each prediction; higher means less certain.
 
-    A subclass is a dataclass whose fields are its settings (plain JSON values); it defines `name`, `_fit` and `_score`.
+    A subclass is a dataclass whose fields are its settings (JSON values); it defines `name`, `_fit` and `_score`.
     `_score` must be a pure function of the outputs, the settings and the fitted tensors, so that scorers are
     thread-safe and can be exported.
 
@@ -144,11 +144,11 @@ class Scorer(ABC):
 
         Args:
             model: A model as for `qipf.collect`. If `data` is `Outputs`, only methods that read weights need a model,
-                which can have any form that `qipf.weights.read_weights` accepts.
+                in any form that `qipf.weights.read_weights` accepts.
             data: Reference data as for `qipf.collect`, or `Outputs`.
             task: The task, as for `qipf.collect`.
-            features: The name of the module whose output is used as features; by default, features are the input of the
-                last layer.
+            features: The name of the module whose output is used as features; by default, the features are the input of
+                the last layer.
             device: The device of the inputs; by default, the model's device.
             batch_size: The number of inputs per batch.
             progress: Show a progress bar.
@@ -212,7 +212,7 @@ class Scorer(ABC):
         Args:
             model: The model that this scorer was fitted to; different weights trigger a warning.
             data: Inputs as for `qipf.collect`.
-            task: The task; by default, the task that the scorer was fitted to, or an inferred task if that is unknown.
+            task: The task; by default, the task that the scorer was fitted to or, if this is unknown, an inferred task.
             features: The name of the module whose output is used as features; by default, the module used in `fit`.
             views: The number of views per image to average over, including the image itself (see `qipf.tasks.views`);
                 by default, the scorer's setting.
@@ -234,7 +234,7 @@ class Scorer(ABC):
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
         device: Any = None, store: Any = "cpu", batch_size: int | None = None, progress: bool = True,
     ) -> Iterator[Scored]:  # fmt: skip
-        """Yield the scores of each batch, in bounded memory; the arguments are those of `score`."""
+        """Yield the scores of each batch, in bounded memory; the arguments are those of `score`, except `views`."""
         return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
 
     def with_views(self, views: int) -> Self:
@@ -246,7 +246,7 @@ class Scorer(ABC):
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the scorer and its attachments to one file; after `qipf.load`, the scores are bit-identical.
+        """Write the scorer and its attachments to one file; `qipf.load` restores a scorer with bit-identical scores.
 
         Raises:
             RuntimeError: The scorer is not fitted.
@@ -383,7 +383,7 @@ class Scorer(ABC):
         facts = self._require_fitted().facts
         if task is not None and self.task_name and make_task(task).name != self.task_name:
             raise Problem(
-                "task", make_task(task).name, expected=f"{self.task_name}, the task that {self.name} was fitted to"
+                "task", make_task(task).name, expected=f"the task that {self.name} was fitted to ({self.task_name})"
             )
         runner = open_model(model, device=device)
         check_facts(facts, runner, stacklevel=4)
@@ -409,7 +409,7 @@ class Scorer(ABC):
     def _stream(
         self, start: Start, features: str | None, store: Any, progress: bool, held: bool = False
     ) -> Iterator[Scored]:
-        """Yield the scores of every batch; if `held`, the model is restored only after the last batch."""
+        """Yield the scores of every batch; if `held`, restore the model's state only after the last batch."""
         if start.task.whole and not self.by_row:
             raise Problem("scorer", f"{self.name} needs all {start.task.name} at once, but they are scored in blocks")
         read, batches = self._read(start, features), start.runner.batches(start.source)
@@ -471,7 +471,7 @@ class Scorer(ABC):
         self._use(Fitted(fitted.tensors, {**fitted.facts, **facts}))
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
-        """Return the fitted tensors in the library and on the device of `reference`, cached per library and device."""
+        """Convert the fitted tensors to the array library and the device of `reference`, with caching."""
         if compat.is_numpy_array(reference) or not fitted.tensors:
             return fitted.tensors
         xp, device = namespace(reference), compat.device(reference)
@@ -498,7 +498,7 @@ class Scorer(ABC):
         check_rows(logits, "logits")
         columns = None if fitted is None else fitted.facts.get("columns")
         if columns is not None and logits.shape[1] != columns:
-            raise Problem("logits", f"{logits.shape[1]}", expected=f"{columns} columns, as in the fit", hint=OTHER)
+            raise Problem("logits", f"{logits.shape[1]}", expected=f"{columns} columns (as in the fit)", hint=OTHER)
         rows: dict[str, Array | None] = {"features": outputs.features} if self.reads_features else {}
         rows |= {f"layers[{str(one)!r}]": outputs.layers.get(str(one)) for one in self._needed(fitted)}
         width = None if fitted is None else self._width(fitted)
@@ -514,7 +514,7 @@ class Scorer(ABC):
                 raise Problem(name, found, hint="use qipf.collect(model, data, layers=scorer.layers)")
             check_rows(as_array(values, name), name)
             if width is not None and values.shape[1] != width:
-                raise Problem(name, f"{values.shape[1]}", expected=f"{width} columns, as in the fit", hint=OTHER)
+                raise Problem(name, f"{values.shape[1]}", expected=f"{width} columns (as in the fit)", hint=OTHER)
             width = None  # only the first layer has a known width
         return outputs
 

@@ -125,7 +125,7 @@ class Energy(Confidence):
 
     @property
     def reads_summary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if the temperature is 1, for which the summary contains the log-sum-exp."""
+        """True if the temperature is 1, the only temperature for which the summary contains the log-sum-exp."""
         return self.temperature == 1
 
     def summary_score(self, summary: TokenSummary) -> Array:

@@ -37,7 +37,7 @@ def check_matrix(values: Array, name: str) -> None:
     """Raise Problem unless `values` has the shape (N, C) with at least one column."""
     if values.ndim != 2 or values.shape[1] == 0:
         hint = "for a model with one output, reshape to (N, 1)" if values.ndim == 1 else ""
-        raise Problem(name, f"{tuple(values.shape)}", expected="shape (N, C), one row per prediction", hint=hint)
+        raise Problem(name, f"{tuple(values.shape)}", expected="shape (N, C) with one row per prediction", hint=hint)
 
 
 def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
@@ -227,8 +227,8 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
         values = kind(logits)
         if tuple(values.shape) != (logits.shape[0],):
             raise ValueError(
-                f"coordinate: expected the function to return one number per row, shape ({logits.shape[0]},), "
-                f"got {tuple(values.shape)}"
+                f"coordinate: expected the function to return an array of shape ({logits.shape[0]},), "
+                f"got shape {tuple(values.shape)}"
             )
         return values
     if task == "regression":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 MEMORY = 2 * 2**30
-"""The default limit on the size of the stored features, in bytes."""
+"""The default limit on the size of the stored features or inputs, in bytes."""
 
 COPIES = ("perturb", "perturb_only", "memory")
 TWIN = ("split", "depth", "checkpoint")
@@ -91,7 +91,8 @@ def default(
         checkpoint: A file from which an interrupted fit of a twin resumes.
         size: The maximum number of inputs to use: a random sample from arrays or a dataset, or the first inputs from a
             loader.
-        memory: The maximum size of the stored features in bytes; further inputs are omitted.
+        memory: The maximum size in bytes of the stored features or, for a twin, of the stored inputs; further inputs
+            are omitted.
         seed: The random seed.
         device: The device of the inputs; by default, the model's device.
         batch_size: The number of inputs per batch.
@@ -104,7 +105,7 @@ def default(
     check_whole("seed", seed, 0)
     check_whole("size", 1 if size is None else size, 1)
     if features is not None and (not isinstance(features, str) or not features):
-        raise Problem("features", f"{features!r}", expected="the name of a module, for example 'layer4@2x2', or None")
+        raise Problem("features", f"{features!r}", expected="None or the name of a module, such as 'layer4@2x2'")
     more = () if isinstance(perturb, bool) else _functions("perturb", perturb)
     only = _functions("perturb_only", perturb_only)
     optional = {"task": task, "split": split, "checkpoint": checkpoint, "size": size, "device": device,
@@ -182,7 +183,7 @@ class _Fit:
             return replace(self, start=known, effort="standard", read={**self.read, "size": None}).probe()
 
         if not self.read["perturb"] and not self.read["own"]:
-            return "a twin learns from perturbed inputs, but perturb is False"
+            return "a twin is trained on perturbed inputs, but perturb is False"
         if self.features is not None:
             with self.start.reading({"head": self.start.runner.parse(self.features)}, show=False):
                 pass  # raises before the twin is trained

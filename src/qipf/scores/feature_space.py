@@ -37,7 +37,8 @@ class GeometricMargin(Scorer):
         distances = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
         if not distances.max() > 0:
             raise ValueError(
-                "geometric-margin: the logits do not depend on the features; use the input of the last layer"
+                "geometric-margin: the logits do not depend on the features; use the input of the last layer as the "
+                "features"
             )
         distances = np.maximum(distances, 1e-12 * distances.max())  # classes may have the same weights
         return Fitted(stored({"distances": distances}, outputs), {**facts, "head_error": head.error})
@@ -99,7 +100,7 @@ class ViM(Scorer):
         if self.dimension is None:
             return paper_dimension(width)
         if self.dimension >= width:
-            raise ValueError(f"dimension: expected less than {width}, the number of features, got {self.dimension}")
+            raise ValueError(f"dimension: expected less than the number of features ({width}), got {self.dimension}")
         return self.dimension
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:

@@ -1,4 +1,4 @@
-"""Score predictions under a mixture of the softmax of a network and those of additional heads."""
+"""Score predictions under a mixture of the softmax outputs of a network and of additional heads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ size of that fold."""
 
 
 class Mixture(Scorer):
-    r"""Log odds against the predicted class under a mixture of the softmax of the network and those of other heads.
+    r"""Log odds against the predicted class under a mixture of the softmax outputs of the network and of other heads.
 
     The posterior over classes and the score of the predicted class :math:`c^*` are
 
@@ -135,8 +135,8 @@ class Mixture(Scorer):
 def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:
     r"""Return the mixture weights that maximise a penalised likelihood of held-out labels, rounded to two decimals.
 
-    The weights maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0`, where the bar is a mean in which clean
-    and perturbed rows have the same total weight.
+    The weights maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0`, where the bar denotes a mean in which
+    clean and perturbed rows have the same total weight.
 
     Args:
         chances: The probability :math:`c_k` that each component assigns to the label of each row, (K, N). The first

@@ -22,14 +22,14 @@ from qipf.tasks.tokens import Tokens
 WIDE = 1024
 """The number of features above which heads are trained with input dropout."""
 MOST_NUMBERS = 1_970_000
-"""The maximum number of weights of a head, which take just under 8 MB in single precision."""
+"""The maximum number of weights in a head: just under 8 MB in single precision."""
 LARGEST_BATCH = 2000
 ROWS_AT_ONCE = 8192
 """The number of rows that are checked or converted to double precision at a time."""
 FOLDS = 4
 """The number of cross-validation folds used to choose the share."""
 DOUBT = 200
-"""The assumed number of inputs on which only the network is right, which penalises the weight of the head."""
+"""The assumed number of inputs on which only the network is right; it penalises the weight of the head."""
 
 
 class ProbeHead(NamedTuple):

@@ -20,9 +20,9 @@ from qipf.tasks.outputs import Outputs, with_prefix
 FACTOR = 160.0
 """The bandwidth of the field for method "qipf", as a multiple of Silverman's bandwidth."""
 STEPS = 32
-"""The maximum number of points of the curve that maps uncertainties to residuals."""
+"""The maximum number of points on the curve that maps uncertainties to residuals."""
 PER_STEP = 10
-"""The minimum number of reference predictions per point of the curve."""
+"""The minimum number of reference predictions per point on the curve."""
 PREFIX = "field_"
 METHODS = ("neighbours", "head", "qipf")
 SMALLEST = 1e-3
@@ -170,7 +170,7 @@ class ResidualScale(Scorer):
 
 
 def _spread(rows: np.ndarray, features: int) -> np.ndarray:
-    """Return the standard deviation of every column; infinity for constant columns, which excludes them.
+    """Return the standard deviation of every column, or infinity for constant columns, so that they are ignored.
 
     A feature also counts as constant if its deviation is negligible compared with the mean deviation of the features.
     Predictions, in the columns after the first `features`, are not compared, because their units may differ.
@@ -257,7 +257,7 @@ def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Arra
 
 
 def _nearest(distances: Array, count: int) -> Array:
-    """Return the columns of the smallest distances in every row, nearest first."""
+    """Return the column indices of the smallest distances in every row, nearest first."""
     if compat.is_torch_array(distances):  # a full sort cannot be exported to ONNX
         return distances.topk(count, dim=1, largest=False).indices
     return namespace(distances).argsort(distances, axis=1)[:, :count]

@@ -39,7 +39,7 @@ class Fitted:
 
     tensors: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
-    """Plain JSON values, such as a bandwidth, a number of classes or the task."""
+    """JSON values, such as a bandwidth, a number of classes or the task."""
 
     def equals(self, other: Fitted) -> bool:
         """Return True if both objects have the same tensors and facts."""
@@ -50,7 +50,7 @@ class Fitted:
 
 
 def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a header (plain JSON values) and arrays to one file, atomically, with package versions and a checksum."""
+    """Atomically write a header (JSON values) and arrays to one file, with package versions and a checksum."""
     safetensors = require("safetensors.numpy", extra="torch")
     tensors = {key: np.asarray(value, order="C") for key, value in tensors.items()}
     versions = {package: _version(package) for package in ("qipf", "numpy", "safetensors")}
@@ -105,7 +105,7 @@ def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> st
 
 
 def plain(value: Any) -> Any:
-    """Convert a setting to plain Python: NumPy scalars to Python scalars, arrays and tuples to lists."""
+    """Convert a setting to built-in types: NumPy scalars to Python scalars, arrays and tuples to lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -116,15 +116,15 @@ def plain(value: Any) -> Any:
 
 
 def as_json(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return the values of `owner` as plain JSON; raise ValueError if this is impossible."""
+    """Return the values of `owner` as JSON values; raise ValueError if this is impossible."""
     result = {}
     for key, value in values.items():
         try:
             result[key] = json.loads(json.dumps(plain(value), allow_nan=False))
         except (TypeError, ValueError):
             raise ValueError(
-                f"{owner}: cannot be saved with {key}={value!r}, because files contain only plain values; use a named "
-                "option instead"
+                f"{owner}: {key}={value!r} cannot be saved, because it is not a JSON value; use a finite number or a "
+                "string instead"
             ) from None
     return result
 
@@ -137,7 +137,7 @@ def _version(package: str) -> str:
 
 
 def load(path: str | PathLike[str]) -> Scorer:
-    """Load a scorer saved with `Scorer.save`, with bit-identical scores, probabilities and decisions.
+    """Load a scorer saved with `Scorer.save`; its scores and decisions are bit-identical to those before saving.
 
     Raises:
         FileNotFoundError: There is no such file.

@@ -92,7 +92,7 @@ class Twin(Mixture):
     ) -> Self:  # fmt: skip
         """Fit the twin to a torch module and labelled inputs, as in `Scorer.fit`; `Outputs` are not supported."""
         if model is None or data is None or isinstance(data, Outputs):
-            raise Problem("data", "a twin learns from inputs", hint="pass a torch module and (inputs, labels)")
+            raise Problem("data", "a twin is trained on inputs", hint="pass a torch module and (inputs, labels)")
         if features is not None:
             raise Problem("features", f"{features!r} has no effect on a twin", hint="use Twin(split=...) instead")
         with require("torch", extra="torch").inference_mode(False):
@@ -103,7 +103,7 @@ class Twin(Mixture):
         memory: int = MEMORY, checkpoint: str | os.PathLike[str] | None = None, progress: bool = True,
         beside: Callable[[Start], Probe] | None = None,
     ) -> Self:  # fmt: skip
-        """Fit the twin to an open model and its data.
+        """Fit the twin to a model and data prepared by `qipf.tasks.collect.begin`.
 
         Args:
             start: The model and the data.
@@ -184,7 +184,7 @@ class Twin(Mixture):
         from qipf.runners.halves import split_network
 
         if start.task.name != "classes":
-            raise Problem("task", start.task.name, expected="classes, the only task that a twin supports")
+            raise Problem("task", f"a twin supports only the task 'classes', not {start.task.name!r}")
         cut, half = split_network(start.runner, start.first, self.split, self.depth)
         if any(one.element_size() < 4 for one in half.parameters()):
             raise Problem("model", "the model is in half precision", hint="fit the twin to model.float()")
@@ -234,7 +234,7 @@ class Twin(Mixture):
         self.share, _, self.head_share = (*best_shares(chances, copies > 0, doubt), 0.0)[:3]
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        raise Problem("data", "a twin learns from inputs", hint="call fit(model, (inputs, labels))")
+        raise Problem("data", "a twin is trained on inputs", hint="call fit(model, (inputs, labels))")
 
     def _own_layers(self) -> tuple[Any, ...]:
         if self.fitted is None or self.share == 1:

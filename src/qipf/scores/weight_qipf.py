@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 UNLABELLED_FACTOR = 160.0
 """The bandwidth factor that is used if none can be chosen by cross-validation."""
-FEW = 2**20  # the number of pairs of a weight and a query up to which the exact field is cheaper than bins
+FEW = 2**20  # the number of weight-query pairs up to which the exact field is cheaper than bins
 TABLE, BINS = "table_", "bins_"  # prefixes of the fitted tensors
 
 Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[int]] | None
@@ -61,8 +61,8 @@ class WeightQIPF(Scorer):
         pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the block shapes as a
             mapping from layer names or a sequence in layer order, or None to use every weight.
         coordinate: "max_logit", as in the paper; "log_odds", the log odds of the predicted class; or a function of the
-            logits, (N, C) -> (N,), with which the scorer cannot be saved. For a regression model with one output,
-            both strings select the output itself.
+            logits, (N, C) -> (N,). A scorer with such a function cannot be saved. For a regression model with one
+            output, both strings select the output itself.
         operator: "exact", or "published" for the authors' implementation, which requires the orders 2, 4, 6, ...
         tolerance: The approximate error of tabulated modes, relative to a typical score; None evaluates them exactly.
     """
@@ -85,14 +85,14 @@ class WeightQIPF(Scorer):
         if self.factor not in ("auto", "cv"):
             check_positive("factor", self.factor)
         if self.tolerance is not None and not 1e-13 <= self.tolerance <= 1e-2:
-            raise ValueError(f"tolerance: expected None or a number between 1e-13 and 1e-2, got {self.tolerance}")
+            raise ValueError(f"tolerance: expected None or a number from 1e-13 to 1e-2, got {self.tolerance}")
         if not callable(self.coordinate):
             check_choice("coordinate", self.coordinate, ("max_logit", "log_odds"))
         check_choice("operator", self.operator, ("exact", "published"))
         if self.operator == "published":
             if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
                 raise ValueError(
-                    f"orders: expected 2, 4, 6, ..., as in the authors' implementation, got {list(self.orders)}"
+                    f"orders: expected 2, 4, 6, ... (as in the authors' implementation), got {list(self.orders)}"
                 )
             if self.lower_bound != "neighbourhood" or not self.root:
                 raise ValueError('operator: "published" supports only lower_bound="neighbourhood" and root=True')
@@ -163,7 +163,7 @@ class WeightQIPF(Scorer):
         facts = self._require_fitted().facts
         if facts["output"] != "regression":
             raise ValueError(
-                f"band: expected a scorer for a one-output regression model, got the task {facts['output']!r}"
+                f"band: expected a scorer for a one-output regression model, got one for the task {facts['output']!r}"
             )
         modes = self.modes(outputs)
         prediction = self._checked(outputs).logits[:, 0]
@@ -301,7 +301,7 @@ class WeightQIPF(Scorer):
         if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
             raise ValueError(f"weight-qipf: damaged file: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         if "field_table" in tensors:
-            raise ValueError("weight-qipf: the file contains a table of an earlier version; fit the scorer again")
+            raise ValueError("weight-qipf: the file contains a table from an earlier version; fit the scorer again")
         table, bins = with_prefix(tensors, TABLE), with_prefix(tensors, BINS)
         if not bins and getattr(tensors.get("samples"), "ndim", 0) != 1:
             raise ValueError("weight-qipf: damaged file: both the samples and the bins of the weights are missing")
