@@ -51,7 +51,7 @@ class Compared:
         name: The name of the score or scale.
         measures: The measures, keyed by name; see `compare` and `compare_intervals`.
         gain: The improvement over the baseline; NaN if there is no baseline. The interval of the gain is
-            corrected for the number of scores, except for `default`.
+            corrected for the number of scores or scales, except for `default`.
     """
 
     name: str
@@ -341,7 +341,7 @@ def compare_intervals(
     * `loss`: the mean interval score (Gneiting and Raftery, 2007), relative to that of `ONE_WIDTH` for the same target.
       The interval score is the width plus, for a target outside the interval, 2 / (1 - coverage) times its distance
       from the interval.
-    * `surest`: the mean absolute error on the half of the inputs with the smallest scales, relative to that on
+    * `surest`: the mean absolute error on the half of the inputs with the lowest uncertainties, relative to that on
       all inputs.
 
     The gain is 1 minus the loss.
@@ -368,7 +368,7 @@ def compare_intervals(
         low, high = (as_columns(end) for end in ends)
         if not low.shape == high.shape == y.shape == f.shape:
             raise ValueError(
-                f"{name}: expected ends of shape {y.shape}, like the targets, got {low.shape} and {high.shape}"
+                f"{name}: expected ends of shape {y.shape} (as for the targets), got {low.shape} and {high.shape}"
             )
         inside[name] = ((low <= y) & (y <= high)).mean(axis=1)
         width[name] = (high - low).mean(axis=1)

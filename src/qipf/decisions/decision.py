@@ -152,7 +152,7 @@ class Decision(Attachment):
 
     def __call__(self, outputs: Outputs | Array) -> Array:
         """Return a mask of the accepted predictions, given outputs of the model that the scorer was fitted to."""
-        self.threshold  # noqa: B018 (raises before the scorer is asked for)
+        self.threshold  # noqa: B018 (raises if not fitted)
         return self.accept(self._bound()(outputs))
 
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
@@ -166,7 +166,7 @@ class Decision(Attachment):
             outputs: Live `Outputs`, or live scores (N,); after `fit`, only scores are accepted.
             level: The maximum probability of a false alarm.
         """
-        self.threshold  # noqa: B018 (raises before the scorer is asked for)
+        self.threshold  # noqa: B018 (raises if not fitted)
         if isinstance(outputs, Outputs):
             live = {"scores": finite(self._bound()(outputs), "uncertainty"), **self._spaces(outputs)}
         else:

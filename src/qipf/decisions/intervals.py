@@ -69,7 +69,7 @@ class Intervals(Attachment):
         check_outputs(outputs)
         if outputs.labels is None or not outputs.regression:
             raise ValueError(
-                "outputs: expected labels that are floating-point targets; collect held-out data with such targets"
+                "outputs: expected floating-point targets as labels; collect held-out data with such targets"
             )
         _check_scales(scorer)
         self.fit(outputs.logits, scorer.scales(outputs), to_numpy(outputs.labels).reshape(outputs.logits.shape))
@@ -77,7 +77,7 @@ class Intervals(Attachment):
         return self
 
     def __call__(self, outputs: Outputs) -> Interval:
-        """Return the prediction intervals as arrays of the same library and on the same device as the outputs."""
+        """Return the prediction intervals as arrays from the same library and on the same device as the outputs."""
         self._learned(self._factors)
         return self.of(outputs.logits, self._bound().scales(outputs))
 
@@ -87,7 +87,7 @@ class Intervals(Attachment):
         f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
             raise ValueError(
-                f"predictions, scales: expected shape (N, {factors.size}), as in fit, got {f.shape} and {s.shape}"
+                f"predictions, scales: expected the same shape (N, {factors.size}) as in fit, got {f.shape} and {s.shape}"
             )
         _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # scale 0 gives an interval of width 0
         given = predictions if hasattr(predictions, "shape") else np.asarray(predictions)  # a list

@@ -103,7 +103,8 @@ class Status:
 
     Attributes:
         rows: Number of live predictions.
-        accuracy: Accuracy estimated by the chosen method; NaN before the first row.
+        accuracy: Accuracy estimated by the chosen method, or by "probability" if the estimates of the chosen method are
+            incomplete; NaN before the first row.
         low: Lower end of a 95% confidence interval for the accuracy; the interval ignores the bias of the method under
             shift.
         high: Upper end of this interval.
@@ -115,7 +116,7 @@ class Status:
         labelled: Number of live predictions with labels.
         labelled_accuracy: Accuracy on the labelled live predictions; NaN if there are none.
         labelled_interval: Exact 95% confidence interval for the labelled accuracy.
-        alarm: True if a change was detected.
+        alarm: True if a change has been detected.
         less_sure: Probability that a live score is higher than a held-out score; about 0.5 if nothing has changed.
         evidence: Largest betting capital that the sequential test has reached.
         limit: Evidence at which an alarm is raised.
@@ -311,7 +312,7 @@ class Monitor(Attachment):
             raise TypeError(f"other: expected a Monitor, got an object of type {type(other).__name__}")
         if other is self:
             raise ValueError(
-                "other: expected a different Monitor, got this Monitor, whose predictions would count twice"
+                "other: expected a different Monitor, got the same one, whose predictions would be counted twice"
             )
         self.test.merge(other.test)
         for name in COUNTS:
@@ -369,7 +370,7 @@ class Monitor(Attachment):
         """
         header, tensors = saving.read(path)
         if "monitor" not in header:
-            raise ValueError(f"{path}: expected a file written by Monitor.save, but it contains no monitor")
+            raise ValueError(f"{path}: expected a file written by Monitor.save, but this file contains no monitor")
         try:
             return cls.from_state(Fitted(tensors, header["monitor"]))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -446,5 +447,5 @@ def metrics(status: Status) -> str:
     gauge("labelled_total", "Number of live predictions with known labels.", {"": status.labelled}, "counter")
     gauge("labelled_accuracy", "Accuracy on the labelled live predictions.", {"": status.labelled_accuracy})
     gauge("evidence", "Largest evidence of a change (betting capital) so far.", {"": status.evidence})
-    gauge("alarm", "1 if a change in the scores was detected, 0 otherwise.", {"": float(status.alarm)})
+    gauge("alarm", "1 if a change in the scores has been detected, 0 otherwise.", {"": float(status.alarm)})
     return "\n".join(lines) + "\n"

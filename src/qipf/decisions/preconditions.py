@@ -43,7 +43,7 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
     """
     found = to_numpy(values)
     if found.shape != (rows,):
-        raise Problem(name, f"shape {found.shape}", expected=f"shape {(rows,)}, one class per prediction")
+        raise Problem(name, f"shape {found.shape}", expected=f"shape {(rows,)} with one class per prediction")
     if found.dtype.kind not in "buif":
         raise Problem(name, f"values of type {found.dtype}", expected="integers")
     bad = np.flatnonzero(~((found >= 0) & (found < classes) & (found == np.floor(found))))

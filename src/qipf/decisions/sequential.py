@@ -126,7 +126,7 @@ class SequentialTest:
         self.peak = max(self.peak, other.peak, self.evidence)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return arrays and plain values from which `from_state` restores the test."""
+        """Return arrays and JSON values from which `from_state` restores the test."""
         arrays = {name: getattr(self, name) for name in ("edges", "reference", "counts", "log_capital")}
         random = self.random.bit_generator.state
         words = {key: str(value) for key, value in random["state"].items()}

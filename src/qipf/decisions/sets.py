@@ -40,7 +40,7 @@ class PredictionSets(Attachment):
     Args:
         coverage: The nominal coverage c.
         method: The score: "lac", "aps" or "raps".
-        per_class: Guarantee the coverage for each true class.
+        per_class: Guarantee the coverage for each true class, with a separate threshold for each class.
         penalty: The penalty of "raps".
         free: The number of ranks without a penalty in "raps".
     """
@@ -60,7 +60,7 @@ class PredictionSets(Attachment):
         check_whole("free", free, 0)
         check_choice("method", method, METHODS)
         if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty < math.inf:
-            raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
+            raise ValueError(f"penalty: expected a finite, non-negative number, got {penalty!r}")
         self.coverage, self.method, self.per_class = float(coverage), method, check_flag("per_class", per_class)
         self.penalty, self.free = float(penalty), int(free)
         self._thresholds: np.ndarray | None = None
@@ -102,7 +102,7 @@ class PredictionSets(Attachment):
         probabilities = posterior(self._bound(), outputs) if isinstance(outputs, Outputs) else outputs
         p = _probabilities(probabilities)
         if p.shape[1] != thresholds.size:
-            raise ValueError(f"probabilities: expected {thresholds.size} columns, as in fit, got {p.shape[1]}")
+            raise ValueError(f"probabilities: expected {thresholds.size} columns (as in fit), got {p.shape[1]}")
         inside = self._scores(p) <= thresholds
         return inside if isinstance(probabilities, np.ndarray) else like(inside, probabilities > 0)
 
@@ -158,5 +158,5 @@ def _probabilities(values: Array) -> np.ndarray:
     if p.ndim != 2 or p.shape[1] < 2:
         raise ValueError(f"probabilities: expected shape (N, C) with two or more classes, got {p.shape}")
     if p.size and not (np.isfinite(p).all() and p.min() >= 0 and np.allclose(p.sum(axis=1), 1, atol=1e-3)):
-        raise ValueError("probabilities: expected rows of finite numbers that are at least 0 and sum to 1")
+        raise ValueError("probabilities: expected rows of finite, non-negative numbers that sum to 1")
     return p

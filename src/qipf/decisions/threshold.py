@@ -126,7 +126,7 @@ def prove(
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
-    """Return the thresholds to test, in increasing order, starting with the most likely to pass with `rows` rows."""
+    """Return the thresholds to test, in increasing order, from the one most likely to pass on `rows` predictions."""
     if scores.size == 0:
         return np.zeros(0)
     thresholds, counts, rates = _curve(scores, losses)

@@ -1,4 +1,4 @@
-"""Two-sample tests that compare live with held-out predictions, without labels."""
+"""Two-sample tests that compare live and held-out predictions without labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Check:
         alike: True if the tests find no significant difference.
         p_value: The combined p-value of the tests, with a Bonferroni correction.
         level: The false-alarm rate.
-        tests: The p-value of each test: "scores", and "features" or "logits".
+        tests: The p-value of each test, keyed by "scores" and, if `Outputs` were compared, "features" or "logits".
     """
 
     alike: bool
@@ -43,7 +43,10 @@ class Check:
 
 
 def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
-    """Compare scores by a Kolmogorov-Smirnov test (conservative with ties) and matrices by an energy-distance test."""
+    """Compare scores with a Kolmogorov-Smirnov test, and matrices with an energy-distance test.
+
+    The Kolmogorov-Smirnov test is conservative if scores are tied.
+    """
     check_probability("level", level)
     tests: dict[str, float] = {}
     for name in (name for name in reference if name in live):
@@ -54,7 +57,9 @@ def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level
             )
         tests[name] = _scores_p(before, now) if before.ndim == 1 else energy_p(before, now, seed)
     if not tests:
-        raise ValueError(f"outputs: expected {', '.join(reference)}, as in the held-out data, got {', '.join(live)}")
+        raise ValueError(
+            f"outputs: expected {' and '.join(reference)} (as in the held-out data), got {', '.join(live)}"
+        )
     p_value = min(1.0, len(tests) * min(tests.values()))
     return Check(p_value > level, p_value, level, tests)
 
@@ -74,7 +79,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
     random = np.random.default_rng(seed)
     now = some_rows(now, MOST_ROWS, random)
     if before.shape[1] != now.shape[1]:
-        raise ValueError(f"outputs: expected {before.shape[1]} columns, as in the held-out data, got {now.shape[1]}")
+        raise ValueError(f"outputs: expected {before.shape[1]} columns (as in the held-out data), got {now.shape[1]}")
     both = np.concatenate([before, now]).astype(np.float64)
     spread = both.std(axis=0)
     both = both[:, spread > 0] / spread[spread > 0]
