@@ -227,7 +227,7 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
         values = kind(logits)
         if tuple(values.shape) != (logits.shape[0],):
             raise ValueError(
-                f"coordinate: expected the function to return an array of shape ({logits.shape[0]},), "
+                f"coordinate: expected the function to return one number for each of the {logits.shape[0]} rows, "
                 f"got shape {tuple(values.shape)}"
             )
         return values
