@@ -87,7 +87,7 @@ class Intervals(Attachment):
         f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
             raise ValueError(
-                f"predictions, scales: expected the same shape (N, {factors.size}) as in fit, got {f.shape} and {s.shape}"
+                f"predictions, scales: expected shape (N, {factors.size}) as in fit, got {f.shape} and {s.shape}"
             )
         _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # scale 0 gives an interval of width 0
         given = predictions if hasattr(predictions, "shape") else np.asarray(predictions)  # a list
