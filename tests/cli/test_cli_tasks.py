@@ -218,7 +218,7 @@ def test_compare_measures_intervals_of_every_scale(capsys: pytest.CaptureFixture
     for ending in ("csv", "html"):
         assert main(["compare", *words, "--quiet", "-o", f"out.{ending}"]) == 0
     assert [line["data"] for line in rows_of("out.csv")].count("far") == 4
-    assert "300 predictions of 2 numbers each" in Path("out.html").read_text()
+    assert "300 predictions of 2 values each" in Path("out.html").read_text()
     assert f"{rows['one-width']['inside'][0]:.1%}" in Path("out.html").read_text()
 
 
@@ -287,7 +287,7 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
         (
             ["watch", "none.csv", "--reference", "e.qipf", "--once"],
             1,
-            "contains a scorer for pixels, which cannot be monitored",
+            "contains a scorer for pixels",
         ),
         (["fit", "task_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf"], 2, "reads all"),
         (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "model"),

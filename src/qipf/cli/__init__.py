@@ -30,7 +30,8 @@ RESEARCH = ("gallery", "train")
 EXIT_CODES = (
     "All commands accept --quiet (hide progress bars and summaries) and --debug (show the traceback of an error). Exit "
     "codes: 0 success; 1 failure, such as a missing or damaged file, unsuitable data, or a failed cell of a benchmark; "
-    "2 invalid command line; 3 an alarm from `qipf watch --once`; 130 interrupted (128 plus the signal number)."
+    "2 invalid command line; 3 an alarm from `qipf watch --once`; 128 plus the signal number if interrupted (130 for "
+    "Ctrl-C)."
 )
 
 

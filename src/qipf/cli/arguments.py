@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ FLAGS = {
 FILES = {"", "data", "labels", "targets", "logits", "inputs", "model", "weights", "table"}
 """Parameters whose values come from files; errors about them lead to exit code 1 instead of 2."""
 LONGEST_NUMBER = 300
-"""The maximum number of digits of an integer in --option."""
+"""The maximum number of digits of an integer in --option or --task."""
 
 
 def rendered(problem: Problem, **flags: str) -> UserError:
@@ -94,7 +95,7 @@ def usable_device(name: str) -> str:
 
 
 def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
-    """Parse NAME=VALUE settings; a value is JSON or a plain string."""
+    """Parse NAME=VALUE settings; a value that is not valid JSON is a string."""
     settings: dict[str, Any] = {}
     for text in options:
         key, equals, value = text.partition("=")
@@ -103,7 +104,7 @@ def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
         if key.strip() in settings:
             raise UserError(f"{flag}: {key.strip()} is given twice")
         try:
-            settings[key.strip()] = json.loads(value, parse_int=_integer)
+            settings[key.strip()] = json.loads(value, parse_int=partial(_integer, flag))
         except ValueError:
             settings[key.strip()] = value
         except RecursionError:
@@ -118,7 +119,7 @@ def check_settings(flag: str, name: str, given: Iterable[str], known: Collection
         raise UserError(f"{flag}: {found}; available settings: {', '.join(known) or 'none'}")
 
 
-def _integer(text: str) -> int:
+def _integer(flag: str, text: str) -> int:
     if len(text) > LONGEST_NUMBER:
-        raise UserError(f"--option: expected integers of at most {LONGEST_NUMBER} digits, got {len(text)} digits")
+        raise UserError(f"{flag}: expected integers of at most {LONGEST_NUMBER} digits, got {len(text)} digits")
     return int(text)

@@ -47,7 +47,7 @@ def bench(
 
     Args:
         plan: A built-in plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-        output: The folder for the results; by default, bench-NAME, with the name of the plan.
+        output: The folder for the results; by default, bench-NAME, named after the plan.
         engine: auto, local (processes), serial, or the address of a Dask scheduler whose workers can access the output
             folder.
         data: The folder of dataset files; by default, the folder named by the environment variable QIPF_DATA. Missing

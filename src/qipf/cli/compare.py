@@ -38,7 +38,7 @@ SHOWN = (DEFAULT, compared.BASE, "entropy", "energy", "knn", "weight-qipf")
 SKIPPED = {
     "probe": "it is part of default",
     "residual-scale": f"it is only for regression models; name its scales instead ({', '.join(METHODS)})",
-    "twin": "it is fitted to inputs; use qipf fit --option effort=thorough",
+    "twin": "it needs the inputs, not only the outputs; use qipf fit --option effort=thorough",
 }
 """Scorers that cannot be compared, each with the reason."""
 SCALES = (compared.ONE_WIDTH, *METHODS)
@@ -94,12 +94,12 @@ def compare(
         shifted: Labelled shifted data for a further comparison, as NAME=FILE; may be repeated.
         shift: A built-in shift of DATA for a further comparison, as NAME or NAME:INTENSITY; may be repeated. Images:
             rotation, brightness, jpeg, fog, ...; tables: missing-values, swapped-values, column-drift; token ids:
-            typos, word-drops. INTENSITY is from 1 to 5; for the intensities of the paper's shifts, see
-            docs/reference/data.md.
+            typos, word-drops. INTENSITY is an integer from 1 to 5, except for the paper's shifts (see
+            docs/reference/data.md); by default, the middle one.
         coverage: The nominal coverage of the intervals of a regression model; 0.9 by default.
         task: The kind of prediction, as for `qipf fit`.
         features: The module that the scorers read, as for `qipf fit`.
-        output: Also write the tables and curves to a page (.html), or only the table (.csv, .json).
+        output: Also write the tables and curves to a page (.html), or only the tables to a file (.csv, .json).
         options: The options shared by all commands that run a model.
     """
     if coverage is not None and not 0 < coverage < 1:
@@ -324,7 +324,7 @@ def _about(work: Work, outputs: Outputs) -> str:
     if work.task.judged_by == "intervals":
         predictions = to_numpy(outputs.logits)
         error = np.abs(to_numpy(outputs.labels).reshape(predictions.shape) - predictions).mean()
-        each = "" if predictions.shape[1] == 1 else f" of {predictions.shape[1]} numbers each"
+        each = "" if predictions.shape[1] == 1 else f" of {predictions.shape[1]} values each"
         return f"{len(outputs)} predictions{each}, with a mean absolute error of {error:.3g}"
     correct = to_numpy(outputs.correct)
     examples = "" if outputs.groups is None else f" of {len(np.unique(to_numpy(outputs.groups)))} examples"

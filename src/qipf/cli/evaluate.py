@@ -30,7 +30,7 @@ OTHER_ROWS = {
     "the table has one row per image, but errors are counted per pixel": ("largest", "wrong_pixels"),
     "the predictions of a regression model are neither right nor wrong": ("prediction", "prediction_0"),
 }
-"""Columns of tables that cannot be evaluated, keyed by the reason."""
+"""Columns that occur only in tables that cannot be evaluated, keyed by the reason."""
 MAIN = ("roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "ece_proper", "brier_proper")
 """The metrics printed by default."""
 PAPER = tuple(name for name in METRICS if "paper" in name or "trapezoid" in name)

@@ -86,7 +86,8 @@ def fit(
             predictions are wrong) or "accept>=0.9" (at least 90% are accepted). For regression, "inside>=0.9" (each
             target is in its interval with probability 0.9; the default) or "all inside>=0.9" (all targets of an example
             are in their intervals with probability 0.9).
-        confidence: The probability with which a promise about errors holds; 0.95 by default.
+        confidence: The probability with which a promise about errors holds or, for "accept", the level of the reported
+            confidence intervals; 0.95 by default.
         task: The kind of prediction: classes, labels, tokens, pixels or numbers; inferred from the data by default.
             Options are appended as NAME:OPTION=VALUE, such as pixels:tile=512, or tokens:shift=false if a label belongs
             to the token at the same position.
@@ -153,7 +154,7 @@ def counted(task: Task) -> str:
 
 def _read_promise(promise: str | None, confidence: float | None) -> Decision | Intervals | None:
     if confidence is not None and (promise is None or INSIDE.fullmatch(promise)):
-        raise UserError('--confidence: requires a promise about errors, such as --promise "error<=0.01"')
+        raise UserError('--confidence: requires a promise about accepted predictions, such as --promise "error<=0.01"')
     if promise is None:
         return None
     if found := INSIDE.fullmatch(promise):

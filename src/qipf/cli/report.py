@@ -14,8 +14,9 @@ from qipf.cli.options import Output
 def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     """Write the report of a benchmark as one HTML file that can be opened offline.
 
-    Without the store of a benchmark, a table (table.csv, table.parquet or table.csv.gz) suffices; the page lists the
-    missing parts. Example images require the dataset files in the folder named by the environment variable QIPF_DATA.
+    If the benchmark store is not available, a folder with a table (table.csv, table.parquet or table.csv.gz) is enough;
+    the page then lists the parts that are missing. Example images require the dataset files in the folder named by the
+    environment variable QIPF_DATA.
 
     For example:
 
@@ -24,7 +25,7 @@ def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     ```
 
     Args:
-        store: The output folder of `qipf bench`, or a folder with its tables.
+        store: The output folder of `qipf bench`, or a folder that contains its table.
         output: The HTML file to write.
     """
     from qipf.study.report import write_report

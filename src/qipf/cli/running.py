@@ -37,7 +37,7 @@ OPTIONS = ("effort", "size", "seed")
 
 
 def split_model(model: str) -> tuple[str, str | None]:
-    """Split FILE.onnx:OUTPUT into the file and the name of the output, which is None for other models."""
+    """Split FILE.onnx:OUTPUT into the file and the name of the output, which is None if no output is named."""
     file, found, output = model.partition(".onnx:")
     return (f"{file}.onnx", output) if found and output else (model, None)
 
@@ -52,8 +52,8 @@ def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any
     if options.device is not None:
         if not hasattr(net, "to"):
             raise UserError(
-                f"--device: {model} runs only on the CPU; remove the option, or use Python, which accepts ONNX Runtime "
-                "sessions on other devices"
+                f"--device: {model} runs only on the CPU; remove the option, or use the Python API, which accepts "
+                "ONNX Runtime sessions on other devices"
             )
         net.to(usable_device(options.device))
     return net
@@ -74,7 +74,7 @@ def read_task(text: str | None) -> Task | None:
 def open_main(
     path: Path, model: str | None, options: ModelOptions, *, labels: bool = True, several: bool = True
 ) -> Data:
-    """Open DATA, with the file of --labels if `labels` is true; `several` allows several labels per example."""
+    """Open DATA, with the labels from --labels if `labels` is true; `several` allows several labels per example."""
     check_at_least("--batch-size", options.batch_size, 1)
     runs = model is not None and not model.endswith(WEIGHT_FILES)
     data = open_data(path, options.labels if labels else None, named=runs, several=several)
@@ -94,7 +94,7 @@ def open_main(
 def open_other(
     path: Path, flag: str, model: str, options: ModelOptions, data: Data, data_path: Path | None = None
 ) -> Data:
-    """Open labelled data in the same form as DATA; with `data_path`, raise InputError if it is a copy of DATA."""
+    """Open labelled data in the same form as DATA; if `data_path` is given, raise InputError for a copy of DATA."""
     with naming(data=flag, labels=flag):
         found = open_main(path, model, options, labels=False)
     if data.classes and found.classes and data.classes != found.classes:
@@ -145,7 +145,7 @@ class Work:
     def prepare(
         cls, net: Any, data: Data, task: Any = None, features: str | None = None, batch_size: int = 500
     ) -> tuple[Work, Data]:
-        """Return the work, and the data bound to the inputs of the model; if `task` is None, it is inferred."""
+        """Return a `Work`, and the data bound to the inputs of the model; if `task` is None, it is inferred."""
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
                 raise Problem("data", "there are neither inputs nor logits", hint=f"add {listed('inputs')}, or logits")

@@ -53,8 +53,8 @@ def score(
     predictions. Other columns are row, file (for images), predicted (the class), probability (of an error, if FILE was
     fitted with --calibrate), accept (if FILE was fitted with --promise), label and correct (if DATA has labels), and
     scorer. For a regression model, prediction, scale (the expected absolute error), lower, upper and inside replace
-    predicted, probability, accept and correct; if there are several targets, the names of the columns that exist for
-    each target end in its index, as in prediction_0.
+    predicted, probability, accept and correct. If there are several targets, these columns and label are repeated
+    for each target, and their names end in its index, as in prediction_0.
 
     For example:
 
@@ -92,7 +92,7 @@ def score(
     net = None
     if "logits" in opened.arrays and scorer.layers:
         hint = "provide inputs, and the model with --model"
-        raise InputError(f"DATA: expected inputs, because {scorer.name} reads layers of the model, got logits; {hint}")
+        raise InputError(f"DATA: expected inputs, got logits, but {scorer.name} reads layers of the model; {hint}")
     if "logits" not in opened.arrays:
         if model is None:
             raise UserError("--model: required, because DATA contains no logits")
@@ -199,7 +199,9 @@ def _write_maps(scored: Iterator[Scored], count: int, output: Path) -> None:
                 np.lib.format.write_array_header_1_0(file, header)
             elif values.shape[1:] != shape:
                 sizes = f"{shape} and {values.shape[1:]}"
-                raise InputError(f"--output: expected maps of one size for .npy, got {sizes}; choose a folder instead")
+                raise InputError(
+                    f"--output: expected maps of the same size for .npy, got {sizes}; choose a folder instead"
+                )
             file.write(values.tobytes())
 
 

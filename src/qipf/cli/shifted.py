@@ -87,7 +87,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     key = "inputs" if data.files else changed[0]
     if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
         hint = "use --shifted with labels that are shifted too"
-        raise UserError(f"--shift: {name} would separate pixels from their labels; {hint}")
+        raise UserError(f"--shift: {name} would misalign the pixels and their labels; {hint}")
     inputs = torch.cat(list(_whole(data, key, kind == "tokens")))
     arrays: dict[str, Any] = dict(data.arrays)
     try:
@@ -100,7 +100,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
                     values = torch.from_numpy(np.array(arrays[other], dtype=np.int64))
                     arrays[other] = shifts.text.compact(values, kept, fill).numpy()
     except (ValueError, TypeError) as error:
-        raise InputError(f"--shift {name}: {error}") from None
+        raise InputError(f"--shift: {name}: {error}") from None
     return Data({**arrays, key: moved.numpy()}, classes=data.classes, numbers=data.numbers)
 
 

@@ -47,7 +47,7 @@ def train(
             files are downloaded.
         output: The file to write; NET-DATASET.safetensors by default.
         epochs: The number of epochs; by default, as in the research.
-        seed: The seed of the initial weights, the order of the data, augmentation and dropout.
+        seed: The seed for the initial weights, the order of the data, augmentation and dropout.
         device: cpu, cuda or cuda:N; by default, a GPU if available.
         checkpoint: A file from which an interrupted run resumes; it is written after every epoch.
     """

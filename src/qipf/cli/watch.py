@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ALARM = 3
 """The exit code of --once if an alarm is raised."""
 LATEST = 2**33
-"""The upper limit of valid times, in seconds since 1970 (in the year 2242)."""
+"""The upper limit of valid times, in seconds since 1970; it lies in the year 2242."""
 IMAGES = 12
 """The maximum number of images on the page."""
 PAGES, METRICS = (".html",), (".prom", ".txt")
@@ -87,7 +87,8 @@ def watch(
     if not isinstance(found, Monitor):
         why = "has no reference for monitoring; create one with qipf fit --calibrate DATA"
         if (task := scorer.task_name) not in ("", "classes"):
-            why = f"contains a scorer for {'regression' if task == 'numbers' else task}, which cannot be monitored"
+            kind = "regression" if task == "numbers" else task
+            why = f"contains a scorer for {kind}; such scorers cannot be monitored"
         raise InputError(f"--reference: {reference} {why}")
     watched = _Watched(found.empty(), identity(scorer), Tail(path), str(path), 0 if once else math.ceil(every))
     server = None if port is None else _serve(watched, port)
