@@ -14,7 +14,7 @@ class PreciseBuffers(nn.Module):
     """A module whose buffers keep their dtypes when `half()` is called, and take their shapes from a state dict."""
 
     def _follow(self, device: torch.device) -> None:
-        """Move to `device` if necessary, for example after only the model was moved; several threads may call this."""
+        """Move the buffers to `device` if necessary, for example if only the model was moved; thread-safe."""
         if any(buffer is not None and buffer.device != device for buffer in self._buffers.values()):
             self.to(device)
 

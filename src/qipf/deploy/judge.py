@@ -1,4 +1,4 @@
-"""Compute the probability of error and the decision with torch operations, so that they can be exported."""
+"""Compute the probability of error and the decision with torch operations, so that both can be exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Combine a model and a scorer in one torch module, which returns (output, uncertainty)."""
+"""Combine a model and a scorer in one torch module that returns (output, uncertainty)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def wrap(
 
     Raises:
         RuntimeError: The scorer is not fitted.
-        TypeError: The model is not a module, the scorer not a scorer, or `posterior` is true but the scorer has none.
+        TypeError: `model` is not a module, `scorer` is not a scorer, or `posterior` is true but the scorer has no
+            posterior.
         ValueError: A layer or view does not exist, or the scorer does not suit the model or `views`.
     """
     if isinstance(model, Scorer) and isinstance(scorer, nn.Module):
@@ -104,7 +105,7 @@ class Wrapped(nn.Module):
         self._copied, self.twin = next(iter(copies.items()), ("", None))
         self._views = tuple(dict.fromkeys(layer.name for layer in scorer.layers if isinstance(layer, View)))
         self.training = model.training
-        self._unseen = isinstance(scorer, Confidence)  # for other scorers, fitting checked the logits
+        self._unseen = isinstance(scorer, Confidence)  # for other scorers, the logits were checked during fitting
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
         """Return the output of the model and the uncertainty (N,), or a `Guarded` or `Improved` tuple."""
@@ -186,9 +187,10 @@ class ScorerModule(PreciseBuffers):
         return modes if mark is None else modes + mark[:, None]
 
     def _prepared(self, outputs: Outputs) -> tuple[Tensor | None, Outputs]:
-        """Return NaN for rows with non-finite logits and 0 for others, and the outputs with these logits replaced by 0.
+        """Return a mark for each row (NaN if it has non-finite logits, or else 0), and the outputs with finite logits.
 
-        On the CPU and outside a graph, where the check is cheap, return None instead of zeros if all logits are finite.
+        Non-finite logits are replaced by 0. On the CPU and outside a graph, where the check is cheap, return None
+        instead of marks if all logits are finite.
         """
         if torch.compiler.is_exporting() and self.scorer.export_problem:
             raise ValueError(f"{self.scorer.name} cannot be exported: {self.scorer.export_problem}")
