@@ -114,7 +114,7 @@ def legend(styles: Iterable[tuple[str, Style]]) -> str:
 
 
 def axis(values: Sequence[float], least: float = 0.0, most: float = math.inf) -> tuple[Range, list[float]]:
-    """Return an axis range (the values and a margin, within [`least`, `most`]) and ticks at round numbers."""
+    """Return an axis range (that of the values plus a margin, within [`least`, `most`]) and ticks at round numbers."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low < 1e-9 * max(abs(high), 1e-300):
         low, high = low - 0.1 * (abs(low) or 1), high + 0.1 * (abs(high) or 1)

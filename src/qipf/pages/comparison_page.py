@@ -14,7 +14,7 @@ from qipf.pages.layout import render
 STYLES = (Style("a", "", 2.4), Style("b", "7 4", 2.4), Style("c", "2 3", 2.4), Style("d", "9 3 2 3", 2.4))
 """The styles of the highlighted curves; all other curves are thin and grey."""
 NAMED = ("default", BASE, "entropy")
-"""Scores whose curves are highlighted after those of the recommended score and the score with the lowest AURC."""
+"""Scores whose curves are highlighted in addition to the recommended score and the score with the lowest AURC."""
 Curve = tuple[np.ndarray, np.ndarray]
 
 

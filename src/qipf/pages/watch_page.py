@@ -60,7 +60,7 @@ def _tiles(status: Status) -> list[tuple[str, str, str]]:
 
 
 def _accuracy(windows: np.ndarray, status: Status) -> str:
-    """Draw the estimated accuracy over time or, if times are unknown, over predictions.
+    """Draw the estimated accuracy over time or, if the times are unknown or all equal, over predictions.
 
     Return "" if there are no predictions.
     """
