@@ -87,7 +87,7 @@ def test_a_chart_says_what_it_shows_and_names_are_text() -> None:
     clean, *late = tables()
     drawing = drawings(charts(clean, late, 0.9, "c"))["c-inside"]
     label = drawing.attrib["aria-label"]
-    assert "promised 90%" in label
+    assert "promised: 90%" in label
     assert "neighbours: clean 91%, 1 88%, 2 86%" in label
     assert "<b>head</b>: clean 89%, 2 80%" in label
     assert not list(drawing.iter("b"))

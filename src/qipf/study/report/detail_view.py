@@ -134,7 +134,7 @@ def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABIL
 
 
 def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Return the expected number of errors among each given fraction of the least certain predictions."""
+    """Return the expected number of errors among the flagged (least certain) predictions, for each fraction flagged."""
     order = np.argsort(-scores, kind="stable")
     ranked, errors = scores[order], np.cumsum(wrong[order])
     ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of each group of equal scores
@@ -334,8 +334,8 @@ def _placed(
 ) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
     """Return the positions of predictions in the field and a mask of the errors, keyed by shift and severity.
 
-    Logits are not stored, but the score "max-logit" is the negative of the paper's coordinate. Without this score, the
-    result is empty.
+    Logits are not stored, but the score "max-logit" is the negative of the paper's coordinate. The result is empty if
+    this score was not measured or the scorer uses a different coordinate.
     """
     name = next((method.name for method in pair.methods if method.kind == "max-logit"), None)
     if name is None or scorer.coordinate != "max_logit":

@@ -1,4 +1,4 @@
-"""Write the page of a regression model: the intervals of every scale under every shift."""
+"""Render the report page for a regression model: the intervals of every scale under every shift."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING = (math.nan, math.nan, math.nan)
 
 
 def render_numbers(source: ReportSource, environment: Sequence[tuple[str, str]]) -> bytes:
-    """Return the page of a regression model."""
+    """Return the page for a regression model as UTF-8 bytes."""
     pairs: dict[tuple[str, str, int], list[IntervalTable]] = {}
     for table in interval_tables(source.rows):
         pairs.setdefault((table.dataset, table.net, table.seed), []).append(table)
@@ -117,7 +117,7 @@ def _chart(
     said = []
     if promised is not None:
         chart.rule(promised, PROMISED, f"promised: {show(promised)}", "promised")
-        title += f", promised {show(promised)}"
+        title += f" (promised: {show(promised)})"
     for name, line in lines.items():
         points = [(place, estimate) for place, estimate in enumerate(line) if math.isfinite(estimate[0])]
         chart.parts.append('<g class="scale">')

@@ -1,4 +1,4 @@
-"""Pictures in a report: thumbnails of the most and least certain inputs, and maps of segmented images."""
+"""Pictures in a report: thumbnails of the inputs with the most and least certain predictions, and segmented images."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def intensity_label(shift: str, intensity: float) -> str:
 
 
 def severity_of(shift: str, intensity: float, severity: int) -> int:
-    """Return the rank of an intensity within its shift, mildest first; zoom is ranked by its distance from 1."""
+    """Return the rank of an intensity within its shift, mildest first; zoom factors are ranked by |log(factor)|."""
     if shift != "zoom" or intensity not in SHIFTS["zoom"]:
         return severity
     return 1 + sorted(SHIFTS["zoom"], key=lambda scale: abs(math.log(scale))).index(intensity)
