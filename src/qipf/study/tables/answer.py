@@ -46,7 +46,7 @@ def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
 
 
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
-    """Return the mean accuracy before and after flagging over conditions with only finite scores, or None."""
+    """Return the mean accuracy before and after flagging, over conditions with only finite scores (None if none)."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
@@ -59,7 +59,8 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str) -> np.ndarray:
     """Resample images, and return the differences in ROC-AUC between two scores, averaged over conditions.
 
-    The array is empty unless a condition has both scores, several images, and both correct and wrong predictions.
+    The array is empty unless at least one condition has both scores, several images, and both correct and wrong
+    predictions.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     for condition in places:
@@ -125,8 +126,8 @@ class Answer:
     Attributes:
         gain: Gain of the best score; None if the baseline is the best or was not measured.
         recommended: Rank of the recommended score among the methods, starting at 1; None if it was not measured.
-        clean: Effect of flagging by the best score on clean inputs.
-        shifted: Effect of flagging by the best score under the shifts.
+        clean: Effect of flagging on clean inputs, according to the best score.
+        shifted: Effect of flagging under the shifts, according to the best score.
         at_chance: True if the model is no better than chance on clean inputs.
     """
 
