@@ -32,7 +32,6 @@ def as_array(values: Any, name: str) -> Array:
     """Return a real floating-point array unchanged; convert a number or a list to a float64 NumPy array.
 
     Raises:
-        TypeError: `values` is an array of another dtype, or does not consist of numbers.
         Problem: `values` is a masked array with masked entries.
     """
     array: Any = values
@@ -96,7 +95,7 @@ def placeable(values: np.ndarray, device: Any) -> np.ndarray:
 
 
 def to_numpy(values: Array) -> np.ndarray:
-    """Return `values` as a NumPy array; a bfloat16 tensor becomes float32, because NumPy has no bfloat16."""
+    """Return `values` as a NumPy array; a bfloat16 tensor becomes float32."""
     if compat.is_torch_array(values):
         tensor = values.detach().cpu()
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
@@ -105,7 +104,7 @@ def to_numpy(values: Array) -> np.ndarray:
 
 
 def check_not_masked(values: Any, name: str = "array") -> None:
-    """Raise Problem if `values` has masked entries, which a conversion would silently unmask."""
+    """Raise Problem if `values` has masked entries."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.getmaskarray(values).sum())
         found = f"masked values in {count} of {values.size} entries"
@@ -140,10 +139,8 @@ def row_max(values: Array) -> Array:
 def interpolate(values: Array, at: Array, to: Array) -> Array:
     """Evaluate an increasing piecewise-linear function, which is constant beyond the first and the last knot.
 
-    If `values` are traced, only operations that can be exported are used.
-
     Args:
-        values: (N,) points at which to evaluate the function; NaN stays NaN.
+        values: (N,) points of evaluation; NaN stays NaN.
         at: (K,) knots in ascending order.
         to: (K,) values of the function at the knots.
     """

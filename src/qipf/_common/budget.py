@@ -22,9 +22,6 @@ def budget() -> int:
     """Return the memory limit for decoding a file, in bytes.
 
     The environment variable QIPF_MEMORY_GIB sets the limit in GiB; the default is 1.
-
-    Raises:
-        ValueError: QIPF_MEMORY_GIB is not a positive finite number.
     """
     text = os.environ.get(VARIABLE, "1")
     try:
@@ -62,7 +59,7 @@ def too_large(path: Path, most: int) -> TooLargeError:
 def limited_memory(most: int) -> Iterator[None]:
     """Limit this process to `most` additional bytes of memory (address space) within the block.
 
-    The limit applies to all threads. On systems other than Linux, there is no limit.
+    The limit applies to all threads, but only on Linux.
     """
     try:
         import resource

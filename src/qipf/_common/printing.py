@@ -16,7 +16,7 @@ _FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
 def printable(text: object) -> str:
-    """Convert `text` to a string, and escape non-printable characters, such as terminal control characters."""
+    """Convert `text` to a string, and escape non-printable characters."""
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in str(text))
 
 
@@ -31,13 +31,12 @@ def _escaped(letter: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML, with a limit on the number of dots per line.
+    """Parse TOML with at most `MOST_DOTS` dots per line.
 
-    Without this limit, a key with many parts could exhaust the memory, because the parser needs memory quadratic in
-    the number of parts.
+    Without this limit, a key with many parts could exhaust the memory.
 
     Raises:
-        Problem: `text` is invalid or nested too deeply, or a line has more than `MOST_DOTS` dots.
+        Problem: `text` is invalid, nested too deeply or over the limit.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS and _FLOAT.sub("", line).count(".") > MOST_DOTS:

@@ -116,7 +116,7 @@ class Candidate(NamedTuple):
     """A tensor that a probe may read.
 
     Attributes:
-        shape: The shape of the tensor for a few rows.
+        shape: The shape for a few rows.
         layer: "linear"; "signal" for a layer with outputs (N, channels, length); "" for other layers.
         head: The reading of the input of the layer that computes the logits, if the tensor is its input or output.
         width: The number of features in that input.
@@ -145,7 +145,7 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     | tokens of an image | the class token (two if the model has two heads) and the mean of the other tokens |
     | tokens of a text | the input of the layer that computes the logits; the mean if each token has its own logits |
     | signal (N, channels, length) | the mean over the length |
-    | none | the output of the first hidden linear layer or, if there is none, the input of the last layer |
+    | none | the output of the first hidden linear layer, or else the input of the last layer |
     """
     heads = [one for one in candidates if one.head is not None]
     spatial = [one for one in candidates if one.spatial]

@@ -26,7 +26,7 @@ class FunctionRunner(Runner):
         function: A function of NumPy arrays that returns one row per input.
 
     Attributes:
-        returns_logits: True if the output is known to contain logits and thus needs no check.
+        returns_logits: True if the output is known to contain logits.
     """
 
     returns_logits = False
@@ -44,7 +44,7 @@ class FunctionRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context manager that provides a function for running passes."""
+        """See `Runner.reading`."""
         del show
         for spec in read.values():
             if spec.source not in ("", INPUTS):

@@ -201,8 +201,7 @@ def _value(value: Any) -> Any:
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
     """Split a network; return the cut and a copy of the part after it, which reproduces the logits of `batch`.
 
-    Split after the module `split` or, if it is None, after a module that is followed by about the fraction `depth` of
-    the multiplications.
+    Split after the module `split`; if it is None, about the fraction `depth` of the multiplications follows the split.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)

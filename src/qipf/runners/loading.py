@@ -38,12 +38,8 @@ def open_model(model: Any, *, device: Any = None) -> Runner:
     """Return a runner for a model.
 
     Args:
-        model: A torch module, an exported program, the path of an `.onnx` file, an `onnxruntime.InferenceSession`, a
-            scikit-learn estimator, a function of arrays that returns logits or probabilities, or a runner.
-        device: The device of the inputs of a torch module; None for the device of the module.
-
-    Raises:
-        Problem: The model is unsupported, or does not run on the device.
+        model: Any model that `qipf.collect` accepts, or a runner.
+        device: The device of the inputs of a torch module; None for the module's device.
     """
     path = isinstance(model, str | os.PathLike)
     torch = sys.modules.get("torch")
@@ -129,7 +125,7 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
     Args:
         spec: A file or `module:callable`.
         weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
-        output: For an ONNX model, the name of the output that holds the logits.
+        output: The name of the ONNX output that holds the logits.
     """
     path = Path(spec)
     if path.suffix != ".onnx" and output is not None:

@@ -58,12 +58,9 @@ class OnnxRunner(Runner):
     Args:
         source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. The package `onnx` is required to
             open a file and to read tensors that are not outputs.
-        output: The output that holds the logits; None for the output called "logits" or, if there is none, the first
-            floating-point output (one-dimensional outputs come last).
+        output: The output that holds the logits; None for the output "logits", or else the first floating-point output
+            (one-dimensional outputs come last).
         providers: The execution providers for a file; None for the CPU.
-
-    Raises:
-        Problem: The source is unsupported or cannot be read, or the output does not exist.
     """
 
     def __init__(self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None) -> None:
@@ -116,13 +113,13 @@ class OnnxRunner(Runner):
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return two digests of the stored values, separated by a colon; None if no values can be read."""
+        """Return `Graph.fingerprint`, or None if no values can be read."""
         if self._made.fingerprint is None and (graph := self.find_graph()) is not None:
             self._made.fingerprint = graph.fingerprint()
         return self._made.fingerprint
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return a single input by position or several inputs by name, cast to the types that the model expects."""
+        """Return a single input by position or several inputs by name, cast to the types of the model."""
         feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
         sizes = {name: len(values) for name, values in feeds.items() if values.ndim}
         if len(set(sizes.values())) != 1:
@@ -131,7 +128,7 @@ class OnnxRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context manager that provides a function for running passes."""
+        """See `Runner.reading`."""
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
@@ -200,10 +197,7 @@ class OnnxRunner(Runner):
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the specification for reading the input of the last layer, if any.
-
-        If no layer is linear, the input of the model is read if it is a table.
-        """
+        """See `Runner.head`; without linear layers, the input of the model is read if it is a table."""
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)
@@ -218,9 +212,6 @@ class OnnxRunner(Runner):
         Args:
             feeds: All inputs by name, in the types of the model.
             names: The names of outputs or other tensors.
-
-        Raises:
-            Problem: A tensor does not exist, or ONNX Runtime cannot run the batch.
         """
         names = list(dict.fromkeys(names))
         session = self._session(tuple(names))
@@ -386,7 +377,7 @@ class OnnxRunner(Runner):
 
 
 def is_session(model: Any) -> bool:
-    """Return True for an ONNX Runtime session, without importing ONNX Runtime."""
+    """Return True for an ONNX Runtime session."""
     return type(model).__module__.startswith("onnxruntime") and hasattr(model, "get_inputs") and hasattr(model, "run")
 
 

@@ -131,10 +131,9 @@ class Graph:
         return Ending((*outer, powers.input[0]), "Softmax")
 
     def head_inputs(self, logits: str) -> tuple[str, ...]:
-        """Return the input of the linear layer that computes the logits, followed by tensors with the same values.
+        """Return the input of the linear layer that computes the logits, then tensors that differ only in shape.
 
-        These tensors differ only in shape; running the model shows which of them has one row per input. The tuple is
-        empty if no linear layer computes the logits.
+        The tuple is empty if no linear layer computes the logits.
         """
         node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias or a temperature
@@ -159,7 +158,7 @@ class Graph:
         return node.input[0] if fixed and node.input[0] in self._maker else None
 
     def first_linear(self) -> str | None:
-        """Return the output of the first linear layer, or None if there is none."""
+        """Return the output of the first linear layer, if any."""
         for node in self._model.graph.node:
             moving = [name for name in node.input if name not in self._constant]
             if node.op_type in _LINEAR and len(moving) == 1 and moving[0] == node.input[0]:
@@ -197,8 +196,8 @@ class Graph:
     def fingerprint(self) -> str | None:
         """Return two digests of the stored values, separated by a colon, or None if there are no values.
 
-        The first digest covers all tensors; it is empty if some tensors are in other files. The second digest covers
-        floating-point weights regardless of their names and order, so it is equal for most exports of the same network.
+        The first covers all tensors and is empty if some are in other files. The second covers floating-point weights
+        regardless of names and order, and is equal for most exports of the same network.
         """
         from onnx import numpy_helper
 

@@ -126,9 +126,9 @@ class Recorder:
 
     Args:
         module: The model.
-        read: The features by key. `FeatureSpec("", ...)` is the input of the layer that computes the logits.
+        read: The features by key.
         head: The layer that computes the logits; None to find it in the first pass.
-        endings: Also record softmax and sigmoid modules, as the method `ending` requires.
+        endings: Also record softmax and sigmoid modules, for `ending`.
 
     Attributes:
         active: True if there are hooks.
@@ -198,7 +198,7 @@ class Recorder:
         return values
 
     def ending(self) -> _Call | None:
-        """Return the last call of a softmax or sigmoid in this pass; None if there is none."""
+        """Return the last call of a softmax or sigmoid in this pass, if any."""
         return self._seen.get().get("")
 
     def before_ending(self, values: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ def _made(hook: _HeadHook, calls: list[_Call], logits: Tensor) -> Tensor | None:
 
 
 def is_output(output: Tensor | None, values: Tensor) -> bool:
-    """Return True if `values` are the output of a call; compare memory addresses, then values."""
+    """Return True if `values` are the output of a call."""
     if output is None or output.numel() != values.numel():
         return False
     return output.data_ptr() == values.data_ptr() or torch.equal(output.reshape(values.shape).to(values), values)

@@ -60,8 +60,8 @@ class Runner(ABC):
     Attributes:
         inputs: The names and types of the inputs; empty if unknown.
         device: The device of the inputs and of random generators; None unless the model is a torch module.
-        noted_output: The name of the output that is read; None if the model has only one output.
-        fixed: The fixed batch size of the model; None if batches may have any size.
+        noted_output: The name of the output that is read; None if there is only one.
+        fixed: The fixed batch size; None if any size is allowed.
         regression: True if the model is known to be a regressor.
     """
 
@@ -102,7 +102,7 @@ class Runner(ABC):
 
     @abstractmethod
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the specification for reading the input of the layer that computes the logits; None if there is none.
+        """Return the specification for reading the input of the layer that computes the logits, if any.
 
         Args:
             batch: A batch to run.
@@ -136,7 +136,7 @@ class Runner(ABC):
         return choose_reading(self.candidates(batch), batch.texts)
 
     def fingerprint(self) -> list[float] | str | None:
-        """Return a fingerprint of the weights, as numbers or a digest; None if there is none."""
+        """Return a fingerprint of the weights, if any, as numbers or a digest."""
         return None
 
     def encode(self, labels: Any) -> Any:

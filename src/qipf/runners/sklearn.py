@@ -20,10 +20,10 @@ SEVERAL = "it predicts several outputs at once"
 
 
 class SklearnRunner(FunctionRunner):
-    """Run a fitted estimator that has the interface of scikit-learn.
+    """Run a fitted estimator with the scikit-learn interface.
 
-    The logits are the logarithms of `predict_proba`, the values of a classifier's `decision_function` or the values of
-    `predict`, in this order of preference. A single column of `decision_function` becomes a single logit.
+    The logits are the logarithms of `predict_proba`, a classifier's `decision_function` or `predict`, in this order of
+    preference. A single column of `decision_function` is a single logit.
 
     Args:
         model: A classifier, a regressor or a pipeline that ends in one.

@@ -74,10 +74,7 @@ class TorchRunner(Runner):
 
     Args:
         model: A module, possibly wrapped by DataParallel or `torch.compile`, or an exported program.
-        device: The device of the inputs; None for the device of the model.
-
-    Raises:
-        Problem: The model is not a module or is on another device.
+        device: The device of the inputs; None for the model's device.
     """
 
     def __init__(self, model: Any, device: torch.device | str | None = None) -> None:
@@ -106,7 +103,7 @@ class TorchRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context manager that provides a function for running passes."""
+        """See `Runner.reading`."""
         del show
         recorder = Recorder(self.module, read, endings=not raw)
         heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
@@ -208,10 +205,7 @@ class TorchRunner(Runner):
         return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the specification for reading the input of the layer that computes the logits; None if there is none.
-
-        The layer must be linear or, for pixels, a convolution.
-        """
+        """See `Runner.head`; the layer must be linear or, for pixels, a convolution."""
         single = all(size == 1 for size in output[2:])
         kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
         if not any(isinstance(module, kind) for module in self.module.modules()):
@@ -337,7 +331,7 @@ class TorchRunner(Runner):
 def exported_module(program: ExportedProgram) -> nn.Module:
     """Convert an exported program to a module, with its original submodules if torch can restore them.
 
-    The attribute `fixed_batch` of the module is the fixed batch size of the program, or None if any size is allowed.
+    The attribute `fixed_batch` of the module is the program's batch size, or None for any size.
     """
     try:
         with warnings.catch_warnings():
@@ -562,7 +556,7 @@ def _difference(output: Tensor, logits: Tensor) -> float:
 def fingerprint(model: nn.Module) -> list[float] | None:
     """Return the numbers of `TorchRunner.fingerprint`.
 
-    Return None if there are neither weights nor persistent buffers, or if some of them have no values yet.
+    Return None if there are no weights or persistent buffers, or if some of them have no values yet.
     """
     module = original(model)
     parameters = [one for one in module.parameters() if one.is_floating_point()]

@@ -60,8 +60,8 @@ class Classes(Task):
 class Labels(Task):
     """L binary labels per input, from logits (N, L) with one sigmoid per label.
 
-    Each of the N * L rows, ordered by input, is a prediction of a binary classifier with one logit. The features of a
-    row are those of the input, a one-hot vector of the label, and the logit.
+    Each of the N * L rows, ordered by input, is a binary prediction with one logit. Its features are those of the
+    input, a one-hot vector of the label, and the logit.
 
     Args:
         raw: Treat the output as logits, even if it looks like probabilities.
@@ -199,7 +199,7 @@ class Numbers(Task):
         return squeezed(outputs.logits)
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return one row per input; if there are several outputs, the names of their columns end in an index."""
+        """Return one row per input; if there are several outputs, column names end in an index."""
         outputs = scored.outputs
         if outputs is None or not hasattr(scorer, "scales"):
             named = {"predicted": "prediction"}
@@ -224,7 +224,7 @@ class Numbers(Task):
 
 
 def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:
-    """Warn about classes without inputs, for example in a truncated dataset sorted by class."""
+    """Warn about classes without inputs."""
     classes = max(2, columns)
     missing = sorted(set(range(classes)) - set(np.unique(to_numpy(labels)).astype(int).tolist()))
     if missing:

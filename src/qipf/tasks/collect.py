@@ -56,7 +56,7 @@ class Start(NamedTuple):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
-        """Return a context manager that provides a function for running passes, including passes over views."""
+        """See `Runner.reading`; `read` may contain views."""
         views = {key: view for key, view in read.items() if isinstance(view, View)}
         plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
         with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
@@ -64,11 +64,7 @@ class Start(NamedTuple):
 
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
-    """Open a model, read the first batch of the data, and infer the task.
-
-    Raises:
-        Problem: The data is empty or fits no task.
-    """
+    """Open a model, read the first batch of the data, and infer the task."""
     runner = open_model(model, device=device)
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     in_items = indexed or any(kind.__name__ == "IterableDataset" for kind in type(data).__mro__)
@@ -97,7 +93,7 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
     """Return what to record, keyed by "features" and "layer:...".
 
     "features" is missing if `features` is False, or if it is None and the input of the last layer cannot be read.
-    `layers` may also contain views and other readings that a scorer requests.
+    `layers` may also contain views and other readings.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -127,7 +123,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
-    """Yield the parts of all batches; to save memory, the caller should delete each part before requesting the next."""
+    """Yield the parts of all batches (see `Task.passes`)."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
@@ -150,40 +146,37 @@ def collect(
 ) -> Outputs:
     """Run a trained model once over data and return logits, features and labels, with one row per prediction.
 
-    The model is left unchanged, even after an error: modes, hooks, buffers and random states are restored. If the model
-    ends in a softmax or sigmoid, the input of that layer is returned as logits.
+    The model and all random states are left unchanged, even after an error. If the model ends in a softmax or sigmoid,
+    the input of that layer is returned as logits.
 
-    For tasks with one prediction per input, features are averaged over space or over the sequence, giving shape (N, D).
+    For tasks with one prediction per input, features are averaged over space or the sequence, giving shape (N, D).
     Floating-point inputs are cast to the model's type; half-precision outputs are stored as float32. If a module is
     called several times, its last call is recorded.
 
-    The results are in the order of the data. They are torch tensors if the model is a torch module or if the task is
-    "tokens" or "pixels"; otherwise, they are NumPy arrays.
+    The results are in the order of the data. They are torch tensors for torch modules and for the tasks "tokens" and
+    "pixels", and NumPy arrays otherwise.
 
     Args:
         model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
             `.onnx` file, or `qipf.OnnxModel`), a scikit-learn, XGBoost or LightGBM estimator, or a function of arrays,
             such as a JAX function or a Keras model.
         data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches.
-            A tuple of two arrays is read as inputs and labels, a list of two arrays as two batches of inputs. Pass
-            several inputs as ((a, b), labels), as ((a, b), None) if there are no labels, or as a dict whose keys are
-            argument names of `forward`. A single input in a dict may also have a common name such as "image".
+            A list of two arrays is read as two batches of inputs. Pass several inputs as ((a, b), labels), as ((a, b),
+            None) without labels, or as a dict keyed by argument names of `forward`. A single input in a dict may also
+            have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
             `qipf.tasks.Pixels(tile=512)`; None to infer it from the output and the labels.
-        features: The name of the module or tensor to record as features; None for the input of the layer that computes
-            the logits, if there is one; False for no features.
+        features: The name of the module or tensor to record; None for the input of the layer that computes the logits,
+            if any; False for no features.
         layers: Names of additional modules or tensors to record in `Outputs.layers`.
         most: The maximum number of tokens or pixels, drawn at random; None to keep all tokens, or
             at most `qipf.tasks.Pixels.per_image` pixels per image.
         seed: The seed of the random sample.
         device: The device of the inputs; None for the model's device.
         store: The device of the results; None for the model's device.
-        batch_size: The number of inputs per batch, unless the data comes in batches; None for 8 texts (tokens), 4
-            images (pixels) or 500 inputs (all other tasks).
+        batch_size: The number of inputs per batch, unless the data comes in batches; None for 8 (tokens), 4 (pixels) or
+            500 (other tasks).
         progress: Show a progress bar.
-
-    Raises:
-        Problem: The model, the data, a name or a label is invalid.
     """
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
     if most is not None and not start.task.whole:
@@ -241,24 +234,24 @@ def collect_augmented(
 ) -> Outputs:
     """Return the rows of the inputs and of their perturbed copies.
 
-    For classes, the rows are in bfloat16 on the model's device, `groups` contains the index of the input, and
-    `positions` contains the index of the copy, which is 0 for the unperturbed input.
+    For classes, the rows are in bfloat16 on the model's device, and `positions` contains the index of the copy, which
+    is 0 for the unperturbed input.
 
     Args:
         start: The model and labelled data.
-        spec: The features to record, stored in `Outputs.layers` for classes and in `Outputs.features` for other tasks.
-        draws: The number of perturbed copies per input; functions in `own` may add more (see `Perturber.ways`).
+        spec: The features to record, stored in `Outputs.layers` for classes, otherwise in `Outputs.features`.
+        draws: The number of perturbed copies per input; `own` may add more (see `Perturber.ways`).
         perturb: Use the built-in perturbations.
         own: User-defined functions that perturb inputs.
         size: The maximum number of inputs.
         memory: The maximum size of the rows in bytes. If the data needs more, it is sampled; loaders and iterables are
             truncated.
-        seed: The seed of the sample and of the perturbations.
-        trial: A test of views, to be run on some of the images.
+        seed: The seed of the sample and the perturbations.
+        trial: A test of views on some of the images.
         progress: Show a progress bar.
 
     Raises:
-        Problem: Labels are missing, or the inputs cannot be perturbed.
+        Problem: The inputs cannot be perturbed.
     """
     import torch
 
@@ -339,8 +332,8 @@ class Columns:
 
     Args:
         store: The device of torch tensors; None to leave them on their own devices.
-        inputs: The number of inputs; if it is known, each buffer is allocated only once. None if it is unknown.
-        half: Store floating-point values as bfloat16 tensors.
+        inputs: The number of inputs, to allocate each buffer only once; None if unknown.
+        half: Store floating-point values as bfloat16.
     """
 
     def __init__(self, store: Any, inputs: int | None, half: bool) -> None:
@@ -428,7 +421,7 @@ class _Rows:
 
 
 def place(store: Any, values: Array) -> Any:
-    """Return the device on which `values` are stored: `store`, or their own device if `store` is None."""
+    """Return `store`, or the device of `values` if `store` is None."""
     if store is None:
         return compat.device(values)
     if not compat.is_torch_array(values):

@@ -18,11 +18,7 @@ TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Labels, To
 
 
 def make_task(task: Task | str | Mapping[str, Any]) -> Task:
-    """Build a task from its name or from the result of `Task.noted`; return a `Task` unchanged.
-
-    Raises:
-        Problem: The task or option is unknown.
-    """
+    """Build a task from its name or from the result of `Task.noted`; return a `Task` unchanged."""
     if isinstance(task, Task):
         return task
     options = dict(task) if isinstance(task, Mapping) else {"name": task}
@@ -44,7 +40,7 @@ def find_task(
 ) -> Task:  # fmt: skip
     """Return the requested task, or infer it from the output and the labels of the first batch.
 
-    `output` is the shape of the output, or a function that returns the shape and is called only if needed.
+    `output` is the shape of the output, or a function that returns it.
 
     Raises:
         Problem: The data fits no task, or the labels are ambiguous, such as one-hot vectors or targets of -1 and 1.

@@ -17,7 +17,7 @@ class GenerationWatch:
 
     In Hugging Face Transformers, pass it as the first processor: `model.generate(ids, logits_processor=[watch])`. In
     your own loop, call `watch(ids, logits)` at each step. Then call `watch.tokens(sequences)`. Beam search is not
-    supported, because it reorders the sequences between steps.
+    supported.
 
     Args:
         top: The number of largest logits to keep per token, at least 2.
@@ -60,8 +60,8 @@ class GenerationWatch:
         The `labels` are the generated tokens; if tokens are sampled, they may differ from the predicted tokens.
 
         Args:
-            sequences: (N, T), the result of `generate`: the prompts and the generated tokens.
-            end: The token that ends a sequence; generated tokens after it are omitted.
+            sequences: (N, T), the result of `generate`, including the prompts.
+            end: The token that ends a sequence; later tokens are omitted.
         """
         if self._ids is None:
             raise RuntimeError("nothing was generated; pass this watch as a logits processor first")

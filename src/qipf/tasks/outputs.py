@@ -25,8 +25,8 @@ Method = Literal["mean", "max", "sum"]
 class TokenSummary(NamedTuple):
     """Summary statistics of the logits of each token, in float32 or wider.
 
-    Let z be the logits of a token, m the largest logit, and r the sum of exp(z_j - m) over all entries j of the
-    vocabulary except the predicted token. The probability of the predicted token is 1 / (1 + r).
+    Let z be the logits of a token, m the largest logit, and r the sum of exp(z_j - m) over all tokens j except the
+    predicted one. The probability of the predicted token is 1 / (1 + r).
     """
 
     predicted: Array
@@ -47,9 +47,9 @@ class TokenSummary(NamedTuple):
 class Outputs:
     """Logits, features and labels of M predictions, as arrays from any supported library.
 
-    By default, a single column contains the logits of a binary model (which predicts 1 if `logit > 0`) if
-    the labels are integers, booleans, or all 0.0 or 1.0; otherwise, it contains the predictions of a regression model.
-    Probabilities passed as logits trigger a warning.
+    By default, a single column contains the logits of a binary model (which predicts 1 if `logit > 0`) if the labels
+    are integers, booleans, or all 0.0 or 1.0, and the predictions of a regression model otherwise. Probabilities passed
+    as logits trigger a warning.
 
     Attributes:
         logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for regression, the predictions;
@@ -58,9 +58,9 @@ class Outputs:
         labels: (M,), true classes (integers from 0 to C - 1) or tokens; (M,) or (M, C), floating-point targets for
             regression; or None. The labels 0.0 and 1.0 of a binary model are converted to integers.
         layers: Additional features, each (M, D_i), keyed by module name.
-        groups: (M,), the index of the input to which each row belongs; None if row i belongs to input i.
-        positions: (M,), the position of each row within its input: the index of the label, the position of the logits
-            in a text, or y * W + x in an image; None if each input has one row.
+        groups: (M,), the index of the input of each row; None if row i belongs to input i.
+        positions: (M,), the position within the input: the index of the label, the position of the logits in a text, or
+            y * W + x in an image; None if each input has one row.
         summary: Summary statistics of the logits of tokens.
         task: "classes", "labels", "tokens", "pixels" or "numbers"; inferred if empty.
         inputs: The number of inputs, including those without rows; None for one input per row.
@@ -180,7 +180,7 @@ class Outputs:
         """The predicted classes or tokens, (M,); for a single logit, 1 if it is positive and 0 otherwise.
 
         Raises:
-            Problem: The outputs are those of a regression model.
+            Problem: The task is regression.
         """
         if self.regression:
             raise Problem(
@@ -194,7 +194,7 @@ class Outputs:
         """True for each prediction that equals its label, (M,).
 
         Raises:
-            Problem: There are no labels, or the outputs are those of a regression model.
+            Problem: There are no labels, or the task is regression.
         """
         if self.labels is None:
             raise Problem("outputs", "errors are unknown without labels", hint="collect outputs from labelled data")
@@ -223,10 +223,10 @@ class Scored:
     """The scores of one batch, in the shape of its predictions: (n,), (n, L), (n, T) or (n, H, W).
 
     Attributes:
-        uncertainty: The uncertainties; higher means less certain, and NaN marks masked tokens.
-        predicted: The predicted classes, labels (0 or 1), tokens or numbers.
+        uncertainty: Higher values are less certain; NaN marks masked tokens.
+        predicted: Classes, labels (0 or 1), tokens or numbers.
         labels: The true classes or targets, or None.
-        counted: A mask that is False for padding and for ignored labels.
+        counted: False for padding and ignored labels.
         numbers: The index of each input in the user's data.
         outputs: The scored outputs; None for tokens and pixels.
     """
@@ -259,9 +259,9 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
     """Summarise the values of each group, (count,) in float64; the mean or maximum of an empty group is NaN.
 
     Args:
-        values: An array of any shape with one value per prediction.
-        groups: The group of each value, as integers; values in negative groups are ignored.
-        count: The number of groups; None for the largest value in `groups` plus one.
+        values: One value per prediction, in any shape.
+        groups: The integer group of each value; negative groups are ignored.
+        count: The number of groups; None for the largest group plus one.
         how: "mean", "max" or "sum".
     """
     numbers, index = to_numpy(values).astype(np.float64).ravel(), to_numpy(groups).ravel()

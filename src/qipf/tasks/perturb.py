@@ -195,9 +195,9 @@ def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
 def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
     """Perturb each signal (N, c, t) with noise, rescaling, time warping or a dropped segment.
 
-    The standard deviation of noise is at most that of the channel. Each channel is rescaled by a factor between 0.5 and
-    1.5. Time warping moves samples by about a tenth of the length or less. A dropped segment covers at most half of the
-    signal and is set to the mean of each channel.
+    The noise has at most the standard deviation of the channel. Channels are rescaled by factors between 0.5 and 1.5.
+    Time warping moves samples by at most about a tenth of the length. A dropped segment covers at most half of the
+    signal and is set to the channel means.
     """
     (count, channels, length), device = signals.shape, signals.device
     kinds = torch.randint(4, (count, 1, 1), generator=generator, device=device)

@@ -47,7 +47,7 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tenso
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
-        intensity: The intensity, in the unit given in the table of perturbations.
+        intensity: The intensity, in the unit of the perturbation.
         seed: The seed of random perturbations.
     """
     if name not in PERTURBATIONS:
@@ -63,7 +63,7 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0) -> Tenso
 def perturb_batch(images: Tensor, kinds: Tensor, intensities: Tensor, generator: torch.Generator) -> Tensor:
     """Apply a separate perturbation to each image; preserve their shape, dtype and device.
 
-    The images are not checked, because this function runs in every step of a training loop.
+    The images are not checked.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].

@@ -58,14 +58,14 @@ class Pixels(Task):
     """One class per pixel, from logits (N, C, H, W) and labels (N, H, W).
 
     Args:
-        ignore: The label or labels of pixels to ignore; None to ignore -100, and also 255 if it is not a class.
-        per_image: The maximum number of labelled pixels sampled from each image to fit a scorer.
-        tile: The maximum height and width of the images in a pass; to save memory, larger images are cut into tiles of
-            this size. None to run the model on whole images.
+        ignore: The label or labels to ignore; None for -100, and also for 255 if it is not a class.
+        per_image: The maximum number of labelled pixels sampled per image to fit a scorer.
+        tile: The height and width of the tiles into which larger images are cut to save memory; None to run the model
+            on whole images.
         overlap: The number of pixels to discard at the edges of a tile. Scores do not depend on the tiles if `overlap`
-            is at least half of the receptive field, and if `tile` and `overlap` are multiples of the factor by which
-            the network reduces the resolution. As a test, the logits of one tile are also computed from a larger tile;
-            a warning is given if they differ.
+            is at least half of the receptive field, and if `tile` and `overlap` are multiples of the network's
+            downsampling factor. A warning is given if the logits of one tile differ from those computed from a larger
+            tile.
     """
 
     name: ClassVar[str] = "pixels"

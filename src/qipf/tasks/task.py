@@ -29,9 +29,7 @@ class Part(NamedTuple):
     """The result of running the model on one batch, or on one tile of its images.
 
     Attributes:
-        batch: The batch.
         logits: The logits, in the shape that the task expects.
-        features: The recorded features.
         tile: The `qipf.tasks.pixels.Tile` of the logits; None for other tasks.
         chosen: The tokens to keep, as `qipf.tasks.tokens.Chosen`; None for other tasks.
     """
@@ -65,7 +63,7 @@ class ProbeSettings(NamedTuple):
     """Settings of the recommended probe of a task.
 
     Attributes:
-        copies: The number of perturbed copies per input; None if the argument `effort` of `qipf.default` sets it.
+        copies: The number of perturbed copies per input; None if `effort` of `qipf.default` sets it.
         reading: "best" for the runner's default features, "head" for the input of the layer that computes the logits.
         half: Store features in bfloat16.
         settings: Arguments of `qipf.Probe`.
@@ -83,12 +81,12 @@ class Task(ABC):
 
     Attributes:
         name: The name used in files, plans and arguments.
-        noun: The word that messages use for one prediction.
+        noun: The word for one prediction in messages.
         independent: True if predictions are independent, as statistical guarantees require.
         judged_by: "errors" if scores are evaluated by error detection, "intervals" for regression.
         batch_size: The default number of inputs per batch.
         raw: Read the output itself instead of the input of a final softmax or sigmoid.
-        dimensions: The number of dimensions of the output.
+        dimensions: The number of output dimensions.
         whole: Read features at every position.
         probe: Settings of the recommended probe; None for regression.
     """
@@ -110,11 +108,7 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the checked labels of a batch, or None if there are none; `output` is the shape of the logits.
-
-        Raises:
-            Problem: A label is invalid; the message gives the row in the user's data.
-        """
+        """Return the checked labels of a batch, or None if there are none; `output` is the shape of the logits."""
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
         """Return rows for fitting or evaluating a scorer, by default one per input."""
@@ -154,7 +148,7 @@ class Task(ABC):
         return logits
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return a mask that is False for padding and for ignored labels."""
+        """Return a mask that is False for padding and ignored labels."""
         del labels
         return np.ones(part.logits.shape[0], dtype=bool)
 

@@ -48,10 +48,10 @@ class Tokens(Task):
     `attention_mask` is 0 are excluded.
 
     Args:
-        shift: True if the logits at a position predict the next label, as in Hugging Face causal language models;
-            False if they predict the label at the same position, as in taggers and masked language models. None means
-            True, except that an error is raised if the labels are not the token ids.
-        ignore: The label of tokens to ignore.
+        shift: True if the logits at a position predict the next label, as in Hugging Face causal language models; False
+            if they predict the label at the same position, as in taggers and masked language models. None means True
+            and requires the labels to be the token ids.
+        ignore: The label to ignore.
         top: The number of largest logits to keep per token, at least 2.
     """
 
@@ -83,11 +83,7 @@ class Tokens(Task):
         return labels is None or (len(labels.shape) == 2 and _is_integral(labels))
 
     def resolved(self, batch: Batch) -> Tokens:
-        """Return the task with `shift` set to True if it is None and the labels are the token ids.
-
-        Raises:
-            Problem: `shift` is None, and the labels are not the token ids.
-        """
+        """Return the task with `shift` set; raise Problem if it is None and the labels are not the token ids."""
         given = batch.labels
         if self.shift is not None or given is None or len(given.shape) != 2 or not _is_integral(given):
             return self

@@ -16,7 +16,7 @@ BLOCK = 2**20
 
 
 def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
-    """Reduce `rows` of the logits (R, V) to summary statistics, block by block to save memory.
+    """Reduce `rows` of the logits (R, V) to summary statistics.
 
     `labels` contains the token that each row should predict, or is None; `top` is the number of largest logits to keep.
     """
@@ -77,7 +77,7 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of every row in descending order, and their columns.
 
-    On a CPU, this is many times faster than `torch.topk`: it searches only the segments with the largest maxima.
+    On a CPU, this is many times faster than `torch.topk`.
     """
     width = logits.shape[1]
     count = min(count, width)

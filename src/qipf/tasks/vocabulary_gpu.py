@@ -18,7 +18,7 @@ def reduce_rows(logits: Tensor, rows: Tensor, labels: Tensor | None) -> tuple[Te
     """Return the predicted tokens (M,) and six statistics per token, (M, 6), in float32.
 
     The statistics are the two largest logits, `log_rest`, `log_sum`, `entropy` and `log_label` as in
-    `qipf.tasks.outputs.TokenSummary`; `log_label` is 0 if there are no labels.
+    `qipf.tasks.outputs.TokenSummary`; `log_label` is 0 without labels.
 
     Args:
         logits: (R, V) on a GPU, float32 or narrower, with at least two columns.
