@@ -161,9 +161,9 @@ def collect(
             `.onnx` file, or `qipf.OnnxModel`), a scikit-learn, XGBoost or LightGBM estimator, or a function of arrays,
             such as a JAX function or a Keras model.
         data: An array, a tuple (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches.
-            A list of two arrays is read as two batches of inputs. Pass several inputs as ((a, b), labels), as ((a, b),
-            None) without labels, or as a dict keyed by argument names of `forward`. A single input in a dict may also
-            have a common name such as "image".
+            A tuple of two arrays is read as inputs and labels, a list of two arrays as two batches of inputs. Pass
+            several inputs as ((a, b), labels), as ((a, b), None) without labels, or as a dict keyed by argument names
+            of `forward`. A single input in a dict may also have a common name such as "image".
         task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
             `qipf.tasks.Pixels(tile=512)`; None to infer it from the output and the labels.
         features: The name of the module or tensor to record; None for the input of the layer that computes the logits,
