@@ -164,7 +164,7 @@ def build(
         classes: Number of outputs; for this and the next two arguments, None selects the network's default.
         channels: Number of image channels, or the length of the input vector.
         size: Height and width of the images.
-        seed: Seed for the weights; if None, they are drawn from torch's global generator.
+        seed: Seed for the weights; None uses torch's global generator.
     """
     if name not in NETS:
         raise ValueError(f"unknown network {name!r}; choose one of {', '.join(NETS)}")
@@ -194,7 +194,7 @@ def spec_for(name: str, dataset: Any) -> Spec:
 
 
 def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Save the weights of a network, its `spec` and the JSON metadata `about` in a safetensors file."""
+    """Save a network's weights, its `spec` and the JSON metadata `about` in a safetensors file."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}

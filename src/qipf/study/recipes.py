@@ -33,5 +33,5 @@ USUAL_NET = {dataset: net for net, dataset in reversed(RECIPES)}
 
 
 def recipe(net: str, dataset: str) -> Recipe:
-    """Return the recipe for a network and a dataset, or a default recipe if there is none."""
+    """Return the recipe for a network and a dataset, or else a default recipe."""
     return RECIPES.get((net, dataset), Recipe(epochs=15, batch_size=128, learning_rate=1e-3))

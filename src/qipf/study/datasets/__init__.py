@@ -33,15 +33,15 @@ def load(
 
     Args:
         name: One of `NAMES`; "digits" is bundled with scikit-learn, and "two-moons" and "regression" are generated.
-        data: Folder that contains the files, directly or in a subfolder named after the dataset; defaults to the
+        data: Folder with the files, directly or in a subfolder named after the dataset; defaults to the
             environment variable QIPF_DATA. Files may be gzipped.
-        download: Download files that are neither in the folder nor in the cache.
-        seed: Random seed for "two-moons" and "regression".
+        download: Download files missing from the folder and the cache.
+        seed: Random seed for generated datasets.
         progress: Show a progress bar while downloading.
 
     Raises:
         FileNotFoundError: The folder does not exist, or a file is missing and `download` is False.
-        ValueError: The name is unknown, or a file has the wrong content.
+        ValueError: A file has the wrong content.
         OSError: The download failed.
     """
     if name == "digits":

@@ -35,7 +35,7 @@ _LARGEST_DOWNLOAD = 256 * 2**20
 
 
 def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> dict[str, bytes]:
-    """Return the verified content of every file of a dataset, from `folder`, the cache or the network."""
+    """Return the verified content of a dataset's files from `folder`, the cache or the network."""
     if folder is not None and not folder.is_dir():
         raise FileNotFoundError(
             f"data: there is no folder {folder}; set --data or QIPF_DATA to the folder that contains the files"

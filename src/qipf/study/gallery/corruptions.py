@@ -83,7 +83,7 @@ def _kind(name: str) -> str:
 
 
 def caption(dataset: str, count: int, table: Table) -> str:
-    """Return the caption, which gives the largest change for each shift and corruption."""
+    """Return the caption with the largest change for each shift and corruption."""
     most: dict[str, tuple[float, float]] = {}
     for name, _, intensity, change, _ in table.rows:
         if change >= most.get(name, (0.0, 0.0))[1]:

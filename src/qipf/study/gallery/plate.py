@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of a figure, based on the palette of Okabe and Ito."""
+    """Colours of a figure, based on Okabe and Ito's palette."""
 
     name: str
     paper: str
@@ -98,9 +98,9 @@ class Plate:
 
     Attributes:
         name: Name of the figure and of its files.
-        draw: Function that draws the figure in the colours of a palette.
-        tables: The numbers in the figure, keyed by the part of the file name that follows `name`.
-        caption: Description of the figure in Markdown.
+        draw: Draws the figure in the colours of a palette.
+        tables: Numbers in the figure, keyed by the part of the file name that follows `name`.
+        caption: Markdown text.
     """
 
     name: str

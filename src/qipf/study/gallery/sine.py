@@ -60,7 +60,7 @@ class Sine:
 
 
 def compute(points: int = 1201) -> Sine:
-    """Compute the data of Fig. 2 of the paper for a sine wave between -1 and 1, with kernel width 0.5."""
+    """Compute the data for a sine wave between -1 and 1, with kernel width 0.5."""
     samples = np.sin(2 * np.pi * PERIODS * np.arange(SAMPLES) / SAMPLES)
     field = Field(samples, BANDWIDTH)
     y = np.linspace(-3.0, 3.0, points)
@@ -160,7 +160,7 @@ def _draw_zeros(axes: Any, wave: Sine, palette: Palette) -> None:
 
 
 def caption(wave: Sine) -> str:
-    """Return the caption, which lists differences from the paper's description."""
+    """Return the caption, which lists differences from the paper."""
     peak, highest = float(np.abs(wave.peaks).max()), float(wave.ipf.max())
     half = wave.y >= 0
     tops = wave.y[half][np.abs(wave.raw[half]).argmax(axis=0)]

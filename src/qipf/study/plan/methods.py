@@ -31,18 +31,18 @@ WORDS = {"int": "an integer", "str": "a string", "float": "a number", "array": "
 
 
 class PlanError(ValueError):
-    """The plan is invalid. If a key is invalid, the message names it."""
+    """The plan is invalid; the message names any invalid key."""
 
 
 class UnknownPlanError(PlanError):
-    """There is neither a shipped plan nor a file with the given name."""
+    """No shipped plan or file has the given name."""
 
 
 def decoded(values: Any, kind: Any, where: str = "") -> Any:
     """Convert a TOML table or value to `kind`: a struct, a list or a simple type.
 
     Raises:
-        PlanError: A key is unknown, or a value is invalid; the message names the key.
+        PlanError: A key or value is invalid.
     """
     if isinstance(values, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         check_keys(values, kind.__struct_fields__, where or "the plan")
@@ -68,14 +68,14 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the most similar known name or, if none is similar, list all known names."""
+    """Suggest the most similar known name, or else list all known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
 
 
 def existing(name: str, folder: Path | None, where: str) -> str:
-    """Return the absolute path of a file; raise PlanError if the file does not exist."""
+    """Return the absolute path of an existing file, or raise PlanError."""
     path = ((folder or Path()) / name).resolve()
     if not path.is_file():
         raise PlanError(f"{where}: there is no file {path}")
@@ -111,10 +111,10 @@ def parameters(kind: str) -> list[str]:
 def check_method(
     kind: str, params: Mapping[str, Any], where: str, model: str | None, pool: int, folder: Path | None
 ) -> dict[str, Any]:
-    """Check the parameters of a method and return them with file paths made absolute.
+    """Check the parameters of a method and return them with absolute file paths.
 
     Raises:
-        PlanError: A parameter is invalid, or the method does not work with this model.
+        PlanError: A parameter is invalid, or the method does not support the model.
     """
     if model is not None and (kind in FROM_SCRATCH or (is_many(kind) and model.endswith(ONE_PASS_FILES))):
         fixed = model.endswith(ONE_PASS_FILES)
@@ -149,7 +149,7 @@ def is_many(kind: str) -> bool:
 
 
 def is_fitted_passes(kind: str) -> bool:
-    """Return True for a multi-pass method that has to be fitted, that is, any except an ensemble."""
+    """Return True for any multi-pass method except an ensemble, which needs no fitting."""
     return kind != "ensemble" and is_many(kind)
 
 
@@ -170,9 +170,9 @@ def build(kind: str, params: Mapping[str, Any]) -> Any:
 
 
 def fit_on(kind: str, params: Mapping[str, Any]) -> str:
-    """Return the name of the inputs for fitting a scorer, one of `FIT_ON`.
+    """Return the inputs for fitting a scorer, one of `FIT_ON`.
 
-    Scorers that learn from errors default to held-out inputs, because networks make few errors on their training data.
+    Scorers that learn from errors default to held-out inputs, because networks make few errors on training data.
     """
     chosen = params.get("fit_on")
     if chosen or kind == "default":

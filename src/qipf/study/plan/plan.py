@@ -114,7 +114,7 @@ class Method:
     Attributes:
         name: Name in tables.
         kind: A key of `qipf.study.plan.registry.KINDS`.
-        params: Parameters for the network of the pair.
+        params: Parameters for the pair's network.
         seeds: Seeds of the base networks on which to measure the method; None for all.
     """
 
@@ -135,24 +135,24 @@ class Pair:
     Attributes:
         dataset: A name in `DATASETS`, or the path of an .npz file.
         net: A name in `NETWORKS`, or a name for the user's own model.
-        model: The user's own model (`module:callable`, or a file with a suffix in `MODEL_FILES`), or None.
-        weights: A safetensors file for `module:callable`, or None.
+        model: The user's own model (`module:callable`, or a file with a suffix in `MODEL_FILES`).
+        weights: A safetensors file for `module:callable`.
         train: Training recipe; empty for the user's own model.
-        seeds: Seeds of the base networks; if there is a pool, indices of networks in the pool.
-        pool: Number of networks in the pool from which base networks and ensemble members are taken; 0 for no pool.
-        shifts: Intensities of each shift, keyed by its name.
-        severity: Severities of each shift, keyed by its name: 1-based positions of its intensities in the standard grid
+        seeds: Seeds of the base networks or, with a pool, indices into it.
+        pool: Size of the pool of base networks and ensemble members; 0 for no pool.
+        shifts: Intensities of each shift, keyed by name.
+        severity: Severities of each shift, keyed by name: 1-based positions of its intensities in the standard grid
             if the grid contains all of them, otherwise in `shifts`.
-        test_size: Number of test inputs to evaluate, taken from the start of the test set; 0 for all.
-        multi_pass_size: Number of these inputs on which multi-pass methods are evaluated, drawn at random; 0 for all.
+        test_size: Number of inputs to evaluate, from the start of the test set; 0 for all.
+        multi_pass_size: Number of these inputs, drawn at random, for multi-pass methods; 0 for all.
         reference_size: Number of training inputs for fitting scorers; 0 for all.
-        calibration_size: Number of inputs to hold out from the training data or, for the user's own model, from the
-            test data. Unused if the dataset file contains x_held_out.
-        bootstrap: Number of bootstrap resamples for confidence intervals; 0 for none.
+        calibration_size: Number of inputs to hold out (see `qipf.study.run.study_data.held_out_of`); unused if the
+            dataset file contains x_held_out.
+        bootstrap: Number of resamples for confidence intervals; 0 for none.
         out_of_distribution: Datasets whose inputs should receive high uncertainty scores.
-        shifted: Files with the user's own shifted inputs, one per severity, keyed by the name of the shift.
+        shifted: Files with the user's own shifted inputs, one per severity, keyed by shift.
         predicts: A key of `qipf.study.plan.methods.PREDICTS`.
-        coverage: Target coverage of prediction intervals, for regression.
+        coverage: Target coverage of prediction intervals.
     """
 
     dataset: str
@@ -186,11 +186,11 @@ class Pair:
         return f"{self.dataset_name}/{self.net}"
 
     def grid(self, group: str) -> tuple[float, ...]:
-        """Return the intensities of a group; (0.0,) if its inputs are not shifted."""
+        """Return the intensities of a group; (0.0,) for unshifted inputs."""
         return self.shifts.get(group, (0.0,))
 
     def condition(self, group: str, place: int) -> tuple[float, int]:
-        """Return the intensity at a position in the grid of a group, and its severity."""
+        """Return the intensity and the severity at a position in the grid of a group."""
         return self.grid(group)[place], self.severity.get(group, (0,))[place]
 
 
@@ -223,7 +223,7 @@ class Plan:
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the names of the plans that are shipped with the package."""
+    """Return the names of the shipped plans."""
     files = resources.files("qipf.study.plan.plans").iterdir()
     return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
 
@@ -233,7 +233,7 @@ def load(plan: str | Path) -> Plan:
 
     Raises:
         UnknownPlanError: There is no such plan.
-        PlanError: The file is not valid TOML, or a key is invalid.
+        PlanError: The file is not a valid plan.
     """
     name, path, folder = str(plan), Path(plan), None
     if name in shipped():
@@ -257,7 +257,7 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
     """Create a plan from the values of a TOML file; relative paths are resolved against `folder`.
 
     Raises:
-        PlanError: A key is invalid; the message names it.
+        PlanError: A key is invalid.
     """
     table: PlanTable = decoded(values, PlanTable)
     if not table.name:

@@ -51,9 +51,9 @@ class MethodInfo:
         name: Name in plans and tables.
         title: Title in reports, without the statistic.
         family: Group of similar methods.
-        slot: Index of the colour and marker in charts (see `slots`); shared by "qipf" and "weight-qipf".
-        passes: Number of forward passes, "one" or "many"; "file" if the scores are read from a file.
-        kind: Name of the underlying method, which differs from `name` for variants.
+        slot: Index of the colour and marker in charts (see `slots`).
+        passes: "one" or "many" forward passes, or "file" for scores read from a file.
+        kind: Underlying method, which differs from `name` for variants.
         shown: Statistics selected when a report opens.
     """
 
@@ -144,7 +144,7 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Override titles of methods within the block; `titles` is the entry "titles" in environment.json, or None."""
+    """Override method titles within the block; `titles` is the entry "titles" in environment.json, or None."""
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
     try:
@@ -166,7 +166,7 @@ def column(name: str, statistic: str) -> str:
 
 
 def split_column(identifier: str) -> tuple[str, str]:
-    """Split the identifier of a column into the method and the statistic."""
+    """Split a column identifier into method and statistic."""
     name, bracket, rest = identifier.rpartition(" (")
     if bracket and rest.removesuffix(")") in MANY_STATISTICS:
         return name, rest.removesuffix(")")

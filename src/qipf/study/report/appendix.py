@@ -50,8 +50,8 @@ class Verdicts:
 
     Attributes:
         counts: Numbers of the paper's claims, except those about single cases, keyed by `agreement`.
-        front: Claims that are shown first.
-        rest: Other claims, keyed by the title of their scope.
+        front: Claims shown first.
+        rest: Other claims, keyed by scope title.
     """
 
     counts: Mapping[str, int]
@@ -60,9 +60,9 @@ class Verdicts:
 
 
 def verdicts(source: ReportSource) -> Verdicts:
-    """Judge the claims for which there are numbers; most claims about single cases are left out.
+    """Judge the claims for which there are numbers, except most claims about single cases.
 
-    The result is empty if none of the paper's own claims can be judged.
+    The result is empty if none of the paper's claims can be judged.
     """
     found = [claim for claim in claims(source.frame, source.times) if claim.here != "not measured"]
     own = [claim for claim in found if claim.paper in ("yes", "no")]

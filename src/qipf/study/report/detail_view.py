@@ -27,7 +27,7 @@ class Limits:
         severities: Severities per shift.
         thumbnails: Pictures of each kind.
         thumbnail_methods: Scores by which pictures are selected.
-        maps: Sets of segmented images (one per shift) for each model.
+        maps: Sets of segmented images (one per shift) per model.
     """
 
     severities: int = 10
@@ -134,7 +134,7 @@ def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABIL
 
 
 def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Return the expected number of errors among the flagged (least certain) predictions, for each fraction flagged."""
+    """Return the expected number of errors among the least certain predictions, for each fraction flagged."""
     order = np.argsort(-scores, kind="stable")
     ranked, errors = scores[order], np.cumsum(wrong[order])
     ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of each group of equal scores
@@ -150,7 +150,7 @@ def compact(values: np.ndarray) -> list[Any]:
 def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
     """Return the conditions of one network per pair, keyed by pair and shift, mildest first.
 
-    The network is the first on which the most methods were measured.
+    The network is the first with the most methods.
     """
     conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
     seeds: dict[str, dict[int, int]] = {}
@@ -175,7 +175,7 @@ def severity_at(condition: Condition) -> int:
 
 
 def details(source: ReportSource) -> dict[str, Any]:
-    """Return, for each pair, the axes of the histograms and, for each condition, the curves of all methods."""
+    """Return the histogram axes of each pair and, for each condition, the curves of all methods."""
     if source.bench is None:
         return {}
     result = {}
@@ -268,7 +268,7 @@ def _axes(every: list[Predictions]) -> dict[str, Axis]:
 
 
 def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the finite scores, a mask of the wrong predictions among them, and the indices of their rows."""
+    """Return the finite scores, a mask of wrong predictions, and the row indices."""
     rows = np.flatnonzero(np.isfinite(values))
     return values[rows].astype(np.float64), wrong[rows], rows
 
@@ -278,7 +278,7 @@ FIELD_BINS = 48
 
 
 def fields(source: ReportSource) -> dict[str, Any]:
-    """Return psi, the modes, and histograms of the predictions along the coordinate y for each pair and QIPF method."""
+    """Return psi, the modes, and histograms of the predictions along y for each pair and QIPF method."""
     if source.bench is None or source.plan is None:
         return {}
     result: dict[str, Any] = {}

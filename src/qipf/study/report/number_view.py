@@ -79,7 +79,7 @@ def _pair(source: ReportSource, dataset: str, net: str, tables: list[IntervalTab
 def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised: float | None, key: str) -> str:
     """Return the two charts of one shift as HTML, with one line per scale.
 
-    `promised` is the promised fraction of targets inside their intervals.
+    `promised` is the promised coverage.
     """
     tables = [*([] if clean is None else [clean]), *shift]
     labels = ["clean" if table.shift == "clean" else str(table.severity) for table in tables]

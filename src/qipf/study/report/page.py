@@ -47,13 +47,12 @@ def write_report(
     """Write the report of a benchmark and return its size in bytes.
 
     Args:
-        store: A store, or a folder that contains only tables; charts of predictions require a store.
+        store: A store, or a folder with only tables; charts of predictions require a store.
         output: The HTML file.
         data: Folder with dataset files, for thumbnails.
 
     Raises:
-        FileNotFoundError: There is no store or table, or the folder of the output does not exist.
-        IsADirectoryError: The output is a folder.
+        FileNotFoundError: There is no store or table, or the output folder does not exist.
         ValueError: Nothing has been measured yet.
     """
     target = Path(output).absolute()

@@ -58,7 +58,7 @@ def thumbnails(source: ReportSource, data: str | None, best: Sequence[str]) -> d
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
     """Return the positions of the most and the least certain predictions, separately for correct and wrong ones.
 
-    The most certain come from the more certain half of all predictions, and the least certain from the other half.
+    The most and the least certain come from different halves of all predictions.
     """
     order = np.argsort(scores, kind="stable")
     half = len(order) // 2
@@ -119,11 +119,7 @@ def _thumbnails_of(bench: Bench, condition: Condition, data: str | None, best: S
 def segmented(
     source: ReportSource, answers: Sequence[Answer]
 ) -> list[tuple[str, str, Mapping[str, Sequence[Overlay]]]]:
-    """Draw images of every set of inputs (clean or shifted) for each segmentation model.
-
-    Returns:
-        The title of each model, the name of its best score, and the pictures keyed by set.
-    """
+    """Return the title, best score and pictures (keyed by clean or shifted set) of each segmentation model."""
     if source.bench is None:
         return []
     found = []

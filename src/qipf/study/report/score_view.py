@@ -36,7 +36,7 @@ class Column:
         short: Label in charts.
         many: True if the method takes several passes.
         lead: True if the column represents its method.
-        shown: True if the column is selected when the page opens.
+        shown: True if it is selected when the page opens.
     """
 
     id: str
@@ -53,10 +53,10 @@ class Column:
 
 
 def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str] = ()) -> list[Column]:
-    """Return the columns of a long table, in the order of the registry.
+    """Return the columns of a long table in registry order.
 
-    A method is represented by its first column in `leaders`, or else by the paper's statistic. The methods of the
-    `best` scores are among those selected when the page opens.
+    A method is represented by its first column in `leaders`, or else by the paper's statistic. Methods of `best`
+    scores are also selected when the page opens.
     """
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
@@ -83,7 +83,7 @@ def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str
 
 
 def pairs(rows: Iterable[Row]) -> dict[str, str]:
-    """Return the titles of the pairs, keyed by "dataset/net", in the order of the table."""
+    """Return the titles of the pairs in table order, keyed by "dataset/net"."""
     return {pair_id(row): paper.pair_title(row.dataset, row.net) for row in rows}
 
 
@@ -208,7 +208,7 @@ class Line:
 
     Attributes:
         number: Rank among the methods; 0 for scores that do not represent a method.
-        figures: ROC-AUC, average precision and cost, for each pair in turn.
+        figures: ROC-AUC, average precision and cost for each pair.
         open: False if the line is hidden at first.
     """
 
@@ -221,7 +221,7 @@ class Line:
 def ranking(source: ReportSource, columns: list[Column], pairs: Mapping[str, str]) -> list[Line]:
     """Rank the scores by mean ROC-AUC over shifts and intensities, or on clean inputs if there are no shifts.
 
-    Scores that are missing for any pair or shift come last.
+    Scores missing for any pair or shift come last.
     """
     numbers, complete = {}, {}
     for metric in ("roc_auc", "pr_auc"):

@@ -41,9 +41,9 @@ class ReportSource:
     """The contents of a report.
 
     Attributes:
-        name: Name of the plan or, if there is no plan, of the folder.
+        name: Name of the plan or, without a plan, of the folder.
         times: Milliseconds per sample for each dataset, network and method.
-        plan: The plan as it was run.
+        plan: The plan as run.
         environment: The machine and the versions.
         bench: The store; None if there are only tables.
     """
@@ -91,14 +91,14 @@ class ReportSource:
 
 
 def open_source(path: str | os.PathLike[str]) -> ReportSource:
-    """Read a store, a table, or a folder that contains a table.
+    """Read a store, a table, or a folder with a table.
 
     In a folder, the table is named table.csv, table.parquet or table.csv.gz. The files times.csv, networks.csv,
     plan.json and environment.json next to it are also read.
 
     Raises:
-        FileNotFoundError: There is neither a store nor a table.
-        ValueError: The store or the table contains no numbers.
+        FileNotFoundError: There is no store or table.
+        ValueError: The store or table contains no numbers.
     """
     place = Path(path)
     folder = place.parent if place.is_file() else place

@@ -54,7 +54,7 @@ _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
 
 
 def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return the cached result of `make()`; the cache keeps a few results of each kind (`key[0]`)."""
+    """Return the cached result of `make()`; a few results per kind (`key[0]`) are kept."""
     kept = _CACHE.setdefault(key[0], OrderedDict())
     if key not in kept:
         while len(kept) >= _LARGEST[key[0]]:
@@ -394,7 +394,7 @@ SCORE_KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
 def read_scores(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Read the scores of one group from a CSV file, and return them keyed by `score/0`, `score/1` and so on.
+    """Read the scores of one group from a CSV file, keyed by `score/0`, `score/1` and so on.
 
     The file has the columns `score` (higher is less certain) and `index` (of the evaluated input). The optional columns
     `dataset`, `net`, `seed`, `shift` ("clean", "held-out", a shift, or "ood:" followed by a dataset) and `severity`
@@ -450,7 +450,7 @@ REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Measure the time per sample of a forward pass, and of a method including all its passes."""
+    """Measure the time per sample of a forward pass and of a method with all its passes."""
     net, data, device = network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
     many, several = methods.is_many(params["kind"]), not data.task.independent

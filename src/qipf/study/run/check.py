@@ -28,9 +28,9 @@ FEW = 2
 
 
 def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
-    """Check the .npz files of a plan against the models, and try the shifts of pairs that use such files.
+    """Check a plan's .npz files against the models, and try the shifts of pairs that use such files.
 
-    Errors in the model itself are reported later, by the cell that loads it.
+    Errors in the model itself are reported by the cell that loads it.
 
     Raises:
         ValueError: A file is invalid or does not fit the model, or a shift does not support the inputs.
@@ -109,7 +109,7 @@ def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
 def check_labels(
     data: StudyData, inputs: torch.Tensor, labels: np.ndarray, output: tuple[int, ...], where: str
 ) -> None:
-    """Raise Problem if a label is not a class of the model, or if labels for "tokens" are not the token ids."""
+    """Raise Problem if a label is not a class of the model, or labels for "tokens" are not the token ids."""
     given = torch.from_numpy(np.ascontiguousarray(labels))
     batch = Batch((inputs,), {}, given, None, len(given), 0, range(len(given)))
     try:

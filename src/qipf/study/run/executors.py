@@ -38,7 +38,7 @@ States = dict[str, str]
 
 
 def open_engine(name: str, *, device: str, workers: int | None = None) -> Executor:
-    """Return an executor for a name in `ENGINES` or for the address of a Dask scheduler ("tcp://host:port").
+    """Return an executor for a name in `ENGINES` or a Dask scheduler address ("tcp://host:port").
 
     "auto" selects "local" on the CPU and "serial" on a GPU.
     """
@@ -57,7 +57,7 @@ class Executor:
     """Base class of executors.
 
     Attributes:
-        capacity: Number of tasks that can run at the same time; the caller must not submit more.
+        capacity: Number of tasks that can run at once; the caller must not submit more.
     """
 
     def __init__(self, workers: int) -> None:
@@ -66,7 +66,7 @@ class Executor:
         self._closed = False
 
     def submit(self, job: Job) -> Future[States]:
-        """Start a task; its future raises RefusedError if a worker runs different code or the cluster has been lost."""
+        """Start a task, whose future may raise RefusedError."""
         return self._threads.submit(self._run, job)
 
     def _run(self, job: Job) -> States:
@@ -79,7 +79,7 @@ class Executor:
 
 
 class Serial(Executor):
-    """An executor that runs tasks in this process; `submit` waits for the task."""
+    """Executor that runs tasks in this process; `submit` waits for the task."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -95,7 +95,7 @@ class Serial(Executor):
 
 
 class Local(Executor):
-    """An executor that runs tasks in local processes, which may die without affecting each other."""
+    """Executor that runs tasks in isolated local processes."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
@@ -133,13 +133,12 @@ class Local(Executor):
 
 
 class Cluster(Executor):
-    """An executor that runs tasks on Dask workers, which need this version of qipf and access to the store.
+    """Executor that runs tasks on Dask workers, which need this version of qipf and access to the store.
 
     `patience` is the number of seconds to wait for the scheduler.
 
     Raises:
         Problem: No scheduler responds.
-        RefusedError: A worker runs different code from this process.
     """
 
     def __init__(self, address: str, *, patience: float = 20.0) -> None:
@@ -277,7 +276,7 @@ _AT_START = source_digest()
 
 @cache
 def code() -> str:
-    """Import everything that a cell may need and return the digest of the running code.
+    """Import all code that a cell may need, and return its digest.
 
     Raises:
         RefusedError: A file has changed during the import.
@@ -308,7 +307,7 @@ def _modules() -> set[str]:
 
 
 def check_code() -> None:
-    """Raise RefusedError if modules have been imported since `code` ran and the package has changed in the meantime."""
+    """Raise RefusedError if modules were imported after `code` ran and the package has since changed."""
     if _modules() - _imported and digest_of(PACKAGE) != code():
         raise RefusedError(
             f"the code of qipf was replaced while {place()} was running a cell, and the result was discarded; "
@@ -332,8 +331,7 @@ def run_task(job: Job) -> dict[str, str]:
     """Run the unfinished cells of a task and return the state of every cell.
 
     Raises:
-        RefusedError: This process does not run the code of the study.
-        StoreError: The store cannot be written to.
+        RefusedError: This process runs different code from the study.
     """
     if job["source"] != code():
         raise RefusedError(

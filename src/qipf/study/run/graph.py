@@ -31,10 +31,10 @@ class Cell:
     Attributes:
         kind: Folder of the result in the store.
         function: "module:name", called as `function(context, params, parents)`.
-        version: Version of the code; change it if the results change.
+        version: Code version; change it if the results change.
         params: JSON values; only these and the parents affect the result.
-        parents: Cells whose results this cell reads, keyed by role.
-        task: Name of this cell's task; the cells of a task run one after another in one process.
+        parents: Cells whose results are read, keyed by role.
+        task: Name of the cell's `WorkItem`.
         cost: Expected work, for scheduling and the progress bar.
         exclusive: True if no other cell may run at the same time.
     """
@@ -62,7 +62,7 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def spec(self) -> dict[str, Any]:
-        """Return the JSON values that a worker needs to run this cell."""
+        """Return this cell as JSON values for a worker."""
         return {
             "kind": self.kind,
             "key": self.key,
@@ -97,7 +97,7 @@ class WorkItem:
 
 
 def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
-    """Return the targets and the cells that they depend on, parents first, except those in `done`."""
+    """Return the targets and their dependencies, parents first, except those in `done`."""
     todo: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:
@@ -113,7 +113,7 @@ def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
 
 
 def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
-    """Group cells by task; each cell without a task name forms a separate task."""
+    """Group cells by task; a cell without a task name forms its own."""
     tasks: dict[str, WorkItem] = {}
     for cell in cells:
         name = cell.task or cell.key
@@ -178,12 +178,12 @@ class IndexEntry:
 
 
 def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
-    """Return an entry for every cell of a plan, in the order of the final table."""
+    """Return an entry for every cell of a plan, in table order."""
     return [entry for pair in plan.pairs for entry in _PairCells(pair, device).entries()]
 
 
 def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
-    """Return the cells whose results are needed for tables and reports."""
+    """Return the cells needed for tables and reports."""
     kinds = ("measure", "base", "score", *(("time",) if times else ()))
     return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
 

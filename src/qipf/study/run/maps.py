@@ -26,7 +26,7 @@ class KeptMaps:
     Attributes:
         images: (M, c, h, w), as uint8.
         uncertainty: (M, h, w).
-        wrong: True for labelled pixels with a wrong prediction, (M, h, w).
+        wrong: True for wrongly predicted labelled pixels, (M, h, w).
         labelled: True for labelled pixels, (M, h, w).
         rows: Indices of the images in their set, (M,).
         shares: Fraction of wrong pixels among the labelled pixels of each image before subsampling, (M,).

@@ -35,10 +35,10 @@ ERROR = "error"
 
 
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Compute every metric at every intensity of a group.
+    """Compute every metric at every intensity of a group, in rows of `qipf.study.run.read.Row`.
 
-    The columns of the rows are described in `qipf.study.run.read.Row`. If multi-pass methods scored only some of the
-    inputs, they are evaluated on these "common" inputs, and single-pass methods on these and on "all" inputs.
+    If multi-pass methods scored only some inputs, they are evaluated on these "common" inputs, and
+    single-pass methods also on "all" inputs.
     """
     if "coverage" in params:
         return Result({"columns": list(COLUMNS), "rows": _measure_numbers(context, params, parents)})
@@ -144,7 +144,7 @@ class PredictedNumbers(NamedTuple):
 def numbers_of(
     base: Mapping[str, np.ndarray], scored: Mapping[str, Mapping[str, np.ndarray]], place: int
 ) -> PredictedNumbers:
-    """Return the predictions at one intensity; `scored` contains the arrays of score cells, keyed by method."""
+    """Return the predictions at one intensity; `scored` maps methods to score arrays."""
     scales, scores = (
         {name: found[f"{what}/{place}"] for name, found in scored.items() if f"{what}/{place}" in found}
         for what in ("scale", "score")
@@ -155,7 +155,7 @@ def numbers_of(
 def compare_scales(
     held_out: PredictedNumbers, live: PredictedNumbers, coverage: float, *, methods: Iterable[str], bootstrap: int
 ) -> list[Compared]:
-    """Fit intervals to held-out predictions and evaluate them on `live`; results are in order of increasing loss.
+    """Fit intervals to held-out predictions and evaluate them on `live`; results are sorted by loss.
 
     Intervals of constant width are always included.
     """

@@ -29,7 +29,7 @@ def file_digest(path: str | Path) -> str:
 
 
 def digest(name: str) -> str:
-    """Return the SHA-256 of a file, or the name itself if it is not a file."""
+    """Return the SHA-256 of a file, or `name` if it is not a file."""
     path = Path(name)
     return file_digest(path) if path.suffix and path.is_file() else name
 
@@ -54,7 +54,7 @@ def model_file_digest(path: str | Path) -> str:
 
 @contextmanager
 def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
-    """Raise ChangedError if the digest of a file is not `expected` before or after the block that reads the file."""
+    """Raise ChangedError unless a file has the digest `expected` before and after the block that reads it."""
 
     def check() -> None:
         if path is not None and expected and (found := model_file_digest(path)) != expected:
@@ -72,7 +72,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def module_digest(name: str, source: Path) -> str:
-    """Return a digest of a module and of all files in its folder that it imports, directly or indirectly.
+    """Return a digest of a module and, recursively, of its imports from the same folder.
 
     Calls to `importlib.import_module` are not followed. For an installed module, only its package is included.
     """
@@ -86,7 +86,7 @@ def module_digest(name: str, source: Path) -> str:
 
 
 def imported_files(name: str, source: Path) -> dict[str, Path]:
-    """Return the files of a module and of the modules that it imports from its folder, keyed by dotted name."""
+    """Return the files of a module and of its imports from the same folder, keyed by dotted name."""
     source = source.resolve()
     package = source.name == "__init__.py"
     root = source.parents[name.count(".") + package]
@@ -137,7 +137,7 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
 
     Args:
         model: A file with a suffix in `MODEL_FILES`, or "module:callable".
-        weights: A safetensors file for "module:callable", or None.
+        weights: A safetensors file for "module:callable".
         expected: Expected result of `digests`; None skips the check.
 
     Raises:

@@ -48,24 +48,24 @@ ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
 
 
 class Row(NamedTuple):
-    """One row of the long table, with one value.
+    """One row of the long table.
 
     Attributes:
         seed: Seed of the base network.
         shift: "clean", the name of a shift, or "ood:" followed by a dataset.
-        intensity: Intensity in the unit of the shift.
+        intensity: In the unit of the shift.
         severity: At least 1, or 0 if there is no shift.
-        method: Name of the method in the plan.
-        score: "score" for single-pass methods; for multi-pass methods, a statistic such as "std".
+        method: Name in the plan.
+        score: "score" or, for multi-pass methods, a statistic such as "std".
         errors: What the score should detect: errors of the "base" network or of the method's "own" mean prediction,
             "ood" inputs or, for regression, the "size" of errors.
         metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability).
-            For regression, a measure of `compare_intervals` or "error", the mean absolute error.
+            For regression, a measure of `compare_intervals` or "error" (mean absolute error).
         value: NaN if the metric is undefined.
         low: Lower end of the 95% bootstrap interval, or NaN.
         high: Upper end, or NaN.
         accuracy: Fraction of correct predictions or, for "ood", of clean inputs; NaN for regression.
-        subset: "all", or "common" for the inputs that every method scored. If both exist, compare methods on "common".
+        subset: "all", or "common" for inputs that every method scored. If both exist, compare methods on "common".
     """
 
     dataset: str
@@ -179,7 +179,7 @@ class Bench:
             raise damaged(self.store.path / name, str(error)) from None
 
     def rows(self) -> list[Row]:
-        """Return the rows of the long table, in the order of the plan."""
+        """Return the rows of the long table in plan order."""
         found = []
         for entry in self._finished("measure"):
             pair = self.pair(entry["dataset"], entry["net"])
@@ -191,7 +191,7 @@ class Bench:
         return found
 
     def times(self) -> list[dict[str, Any]]:
-        """Return the time per sample, in milliseconds, of each method and of its forward pass."""
+        """Return the milliseconds per sample of each method and of its forward pass."""
         found = []
         for entry in self._finished("time"):
             record = self.store.record("time", entry["key"])
@@ -213,7 +213,7 @@ class Bench:
         documents.write("table.parquet", buffer.getvalue())
 
     def conditions(self) -> list[Condition]:
-        """Return all conditions with predictions, in the order of the plan."""
+        """Return all conditions with predictions in plan order."""
         found = []
         for entry in self._finished("base"):
             pair, group = self.pair(entry["dataset"], entry["net"]), entry["group"]
@@ -230,11 +230,11 @@ class Bench:
         return self._predictions((dataset, net, seed, "held-out"), 0, None)
 
     def numbers(self, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
-        """Return the predictions of a regression model for the held-out inputs, and those under a condition."""
+        """Return a regression model's predictions for the held-out inputs, and those under a condition."""
         return self._numbers((*condition[:3], "held-out"), 0), self._numbers(condition[:4], self._place(condition))
 
     def maps(self, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
-        """Return the index of an intensity and the uncertainty maps for it, or None if no maps are stored."""
+        """Return the index of an intensity with its uncertainty maps, or None if no maps are stored."""
         for entry in self._places.get((dataset, net, seed, shift), []):
             if entry["kind"] == "score" and entry["method"] == method:
                 content = self.store.content("score", entry["key"], SUFFIX)
@@ -246,7 +246,7 @@ class Bench:
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
     ) -> np.ndarray:
-        """Return the images of the given rows under a condition; `data` is the folder with dataset files."""
+        """Return the images of `rows` under a condition; `data` is the folder with dataset files."""
         from qipf.arrays import to_numpy
         from qipf.study.run import study_data
 

@@ -67,9 +67,9 @@ class RunSummary:
 
     Attributes:
         done: Number of computed cells.
-        reused: Number of cells that were already in the store.
-        failed: Notes about the failed cells.
-        skipped: Labels of the cells that depend on a failed cell.
+        reused: Number of cells already in the store.
+        failed: Notes about failed cells.
+        skipped: Labels of cells that depend on a failed cell.
     """
 
     done: int = 0
@@ -92,13 +92,10 @@ def run(
     data: str | os.PathLike[str] | None = None,
     display: Display | None = None,
 ) -> RunSummary:
-    """Run the targets and all cells that they depend on, except those already in the store.
-
-    If a cell fails, the cells that depend on it are skipped.
+    """Run the targets and their dependencies, except those already in the store.
 
     Raises:
         StoreError: The store can no longer be written to.
-        RefusedError: A worker is running different code, or the cluster has been lost.
     """
     targets = list(targets)
     finished = store.finished()
@@ -209,13 +206,13 @@ def run_plan(
     times: bool = True,
     quiet: bool = False,
 ) -> tuple[RunSummary, list[str]]:
-    """Run a plan and write its tables; call this function again to resume an interrupted run.
+    """Run a plan and write its tables; call again to resume an interrupted run.
 
     Args:
         plan: From `qipf.study.load_plan`.
-        store: Folder for the results, created if it does not exist.
-        engine: "auto", "serial", "local" or the address of a Dask scheduler.
-        device: "cpu" or "cuda"; None selects CUDA if it is available.
+        store: Folder for the results, created if missing.
+        engine: "auto", "serial", "local" or a Dask scheduler address.
+        device: "cpu" or "cuda"; None selects CUDA if available.
         data: Folder with dataset files.
         workers: Number of local processes; None for one per core.
         times: Also measure the time per sample, which requires an idle machine.
@@ -226,7 +223,7 @@ def run_plan(
 
     Raises:
         BusyError: Another process is writing to the store.
-        StoreError: The store cannot be written to, or contains the results of another plan.
+        StoreError: The store cannot be written to, or belongs to another plan.
         ValueError: A file does not fit the model or the plan.
         RefusedError: A worker is running different code, or the cluster has been lost.
     """

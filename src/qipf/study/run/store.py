@@ -42,7 +42,7 @@ def seal(content: Any) -> bytes:
 
 
 def unseal(data: bytes) -> Any:
-    """Return the content of a sealed file; raise ValueError if the file has been altered."""
+    """Return the content of a sealed file; raise ValueError if it has been altered."""
     start = len(_BEGIN) + _DIGITS
     body = data[start + len(_MIDDLE) : -len(_END)]
     if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
@@ -137,12 +137,7 @@ class Documents:
             atomic_write(file, data)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a document.
-
-        Raises:
-            DamagedError: The document has been altered.
-            StoreError: The document does not exist.
-        """
+        """Return the bytes of a document; raise StoreError if it is missing or altered."""
         file = self.path / name
         try:
             data = file.read_bytes()
@@ -189,7 +184,7 @@ ARRAYS = ".safetensors"
 
 
 class Store:
-    """Folder with the results of a study; `create=True` creates it if it does not exist.
+    """Folder with the results of a study; `create=True` creates it if missing.
 
     Raises:
         StoreError: The folder is not a store, has another format or cannot be written to.
@@ -257,11 +252,7 @@ class Store:
 
     @contextmanager
     def writing(self, plan: str = "") -> Iterator[bool]:
-        """Hold the writer lock during the block; yield False if file locks are not supported.
-
-        Raises:
-            BusyError: Another process holds the lock.
-        """
+        """Hold the writer lock during the block, or raise BusyError; yield False if file locks are not supported."""
         try:
             import fcntl
         except ImportError:  # not a POSIX system
@@ -310,12 +301,12 @@ class Store:
         return {file.stem for file in (self.path / "cells").glob("*/*.json")}
 
     def seal_records(self) -> None:
-        """Write a list of all records to a document, so that lost records can be detected."""
+        """List all records in a document for `lost_records`."""
         found = sorted(f"{file.parent.name}/{file.stem}" for file in (self.path / "cells").glob("*/*.json"))
         self.documents.write(RECORDS, json.dumps(found, indent=0))
 
     def lost_records(self) -> list[tuple[str, str]]:
-        """Return the kinds and keys of cells whose records have been lost since the last run."""
+        """Return the kinds and keys of cells whose records were lost since the last run."""
         if RECORDS not in self.documents.checksums():
             return []  # no run has finished yet, or an older version created the store
         listed = [name.split("/") for name in json.loads(self.documents.read(RECORDS))]
@@ -366,7 +357,7 @@ class Store:
         return record
 
     def content(self, kind: str, key: str, suffix: str) -> bytes | None:
-        """Return the bytes of a file of a finished cell, or None if it has no such file."""
+        """Return the bytes of a finished cell's file, or None if there is no such file."""
         expected = self.record(kind, key)["files"].get(suffix)
         if expected is None:
             return None
@@ -411,7 +402,7 @@ class Store:
 
     @contextmanager
     def attempt(self, key: str) -> Iterator[int]:
-        """Mark a cell as running during the block; yield the number of processes that have died while running it."""
+        """Mark a cell as running during the block; yield the number of processes that died running it."""
         file = self.path / "running" / _part(key)
         with explained(self.path), file.open("ab") as marks:
             deaths = marks.tell()

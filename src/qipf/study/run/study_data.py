@@ -47,13 +47,10 @@ HINTS = {
 
 
 def read_npz(path: Path, predicts: str = "classes") -> Dataset:
-    """Read a dataset from x_train, y_train, x_test and y_test, or from x and y, which are split in half at random.
+    """Read a dataset from x_train, y_train, x_test and y_test, or from x and y, split in half at random.
 
     x_held_out and y_held_out are optional. Images (N, c, h, w) or (N, h, w) are uint8 or floats in [0, 1], tables
     (N, d) are floats, and token ids (N, T) are integers.
-
-    Raises:
-        ValueError: An array is missing, or has the wrong shape or type.
     """
     arrays = _arrays(path)
     halves = {"x", "y"} <= set(arrays)
@@ -230,10 +227,9 @@ def load_data(
         device: Device of the tensors.
         held_out_of: Part from which held-out inputs are drawn and removed, "train" or "test".
         digest: Expected SHA-256 of an .npz file; "" skips the check.
-        predicts: Name of the task, a key of `qipf.study.plan.methods.PREDICTS`.
+        predicts: A key of `qipf.study.plan.methods.PREDICTS`.
 
     Raises:
-        ChangedError: The file has a different digest.
         ValueError: The file is invalid, or `calibration_size` is 0 or too large.
     """
     found = _read(dataset, folder, digest, predicts)
@@ -280,15 +276,15 @@ def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "c
 
 
 class Group(NamedTuple):
-    """Inputs that are evaluated together, such as those of one shift at all its intensities.
+    """Inputs evaluated together, such as one shift at all its intensities.
 
     Attributes:
         name: A shift, "clean", "held-out", "reference", "perturbed", or "ood:" followed by a dataset.
-        size: Number of inputs, taken from the start of the set; 0 for all.
+        size: Number of inputs, from the start of the set; 0 for all.
         subset: Number of these inputs that `common_rows` draws; 0 for all.
         digest: SHA-256 of the .npz file of an "ood:" dataset.
         files: The user's own shifted files, one per intensity.
-        digests: SHA-256 of each of these files.
+        digests: SHA-256 of each file.
     """
 
     name: str

@@ -37,7 +37,7 @@ def digest_of(package: Path) -> str:
 
 
 def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Count the finished cells in the index that were computed by different code, keyed by the digest of that code."""
+    """Count the finished cells computed by different code, keyed by its digest."""
     finished = store.finished()
     keys = {entry["key"] for entry in index} & finished
     made_by = Counter(store.note("sources", key) or UNKNOWN for key in keys)
@@ -46,7 +46,7 @@ def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str,
 
 
 def note_of(environment: Mapping[str, Any]) -> str:
-    """Return a note about the cells that were computed by different code, or "" if there are none."""
+    """Return a note about cells computed by different code, or "" if there are none."""
     others = environment.get("other_sources")
     if not isinstance(others, Mapping) or not others:
         return ""
@@ -72,7 +72,7 @@ TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.p
 
 
 class Damage(NamedTuple):
-    """A damaged file, a description of the damage, and the key of its cell, if any."""
+    """A damaged file, a description, and the key of its cell, if any."""
 
     file: Path
     why: str
@@ -144,7 +144,7 @@ def _checkpoints(store: Store) -> Iterator[Damage]:
 
 
 def repair(store: Store) -> tuple[set[str], list[str]]:
-    """Move every damaged file, and the other files of its cell, to the folder "damaged".
+    """Move every damaged file and the rest of its cell to the folder "damaged".
 
     Returns:
         The keys of the cells to compute again, and one note per damaged file.
@@ -170,7 +170,7 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
-    """Remove the temporary files, marks of running cells and unused checkpoints that killed runs left behind."""
+    """Remove temporary files, marks of running cells and unused checkpoints left by killed runs."""
     # only files with names that a store creates, because a folder may be a link to a folder with other files
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]

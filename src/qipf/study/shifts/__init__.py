@@ -33,12 +33,11 @@ def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
     Args:
         inputs: Images `(N, c, h, w)` in [0, 1], token ids `(N, T)` padded with 0, or rows of a table `(N, d)`.
         name: One of `FAMILIES`.
-        intensity: Intensity in the unit of the shift, or severity from 1 to 5.
+        intensity: In the unit of the shift, or a severity from 1 to 5.
         seed: Random seed.
 
     Raises:
-        TypeError: The shift does not support the type of the inputs.
-        ValueError: The name, the intensity or the shape is invalid, or images are not within [0, 1].
+        TypeError: The shift does not support the inputs.
     """
     if name not in FAMILIES:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(FAMILIES)}")

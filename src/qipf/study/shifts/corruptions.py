@@ -76,7 +76,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
     """Apply one of `CORRUPTIONS` to images (see `qipf.study.shifts.apply`).
 
     The result for an image depends on its index but not on the device. For a batch from a larger set, `first` is the
-    index of its first image within the set.
+    index of its first image.
     """
     check_severity(name, CORRUPTIONS, severity)
     check_images(images)

@@ -96,7 +96,7 @@ def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Ten
 
 
 def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, rounds: float) -> Tensor:
-    """Blur, replace every pixel with a random neighbour in each of several rounds, and blur again."""
+    """Blur, replace every pixel with a random neighbour `rounds` times, and blur again."""
     count, channels, height, width = images.shape
     reach = max(1, round(distance))
     blur = torch.full((1,), sigma, dtype=torch.float64, device=images.device)
@@ -185,7 +185,7 @@ def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
 
 
 def stripes(images: Tensor, fraction: float) -> Tensor:
-    """Invert a stripe along the left border and one along the right, each covering a `fraction` of the width."""
+    """Invert stripes along the left and right borders, each covering a `fraction` of the width."""
     width = images.shape[-1]
     column = torch.arange(width, device=images.device)
     stripe = round(width * fraction)

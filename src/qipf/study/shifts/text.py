@@ -32,7 +32,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0) -> list[str]:
     """Apply "typos" or "word-drops" to strings, at a severity from 1 to 5.
 
-    Random numbers depend on `seed`, the shift and the index of the string.
+    Random numbers depend on `seed`, the shift and the string's index.
     """
     share = _share(name, severity)
     if isinstance(texts, str):

@@ -23,7 +23,7 @@ RESAMPLES = 300
 
 
 class Kept(NamedTuple):
-    """Accuracy on all predictions, and on those that are kept when the least certain are flagged."""
+    """Accuracy on all predictions, and on those kept when the least certain are flagged."""
 
     everything: float
     kept: float
@@ -59,7 +59,7 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str) -> np.ndarray:
     """Resample images, and return the differences in ROC-AUC between two scores, averaged over conditions.
 
-    The array is empty unless at least one condition has both scores, several images, and both correct and wrong
+    The array is empty unless a condition has both scores, several images, and both correct and wrong
     predictions.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
@@ -99,7 +99,7 @@ OVER: dict[Over, str] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain in ROC-AUC over the baseline, with its 95% interval (NaN if there is none) and the resampled units."""
+    """Gain in ROC-AUC over the baseline, with its 95% interval (or NaN) and the resampled units."""
 
     value: float
     low: float
@@ -124,10 +124,10 @@ class Answer:
     """The result for one dataset and network.
 
     Attributes:
-        gain: Gain of the best score; None if the baseline is the best or was not measured.
-        recommended: Rank of the recommended score among the methods, starting at 1; None if it was not measured.
-        clean: Effect of flagging on clean inputs, according to the best score.
-        shifted: Effect of flagging under the shifts, according to the best score.
+        gain: Gain of the best score; None if the baseline is best or was not measured.
+        recommended: 1-based rank of the recommended score among the methods; None if not measured.
+        clean: Effect of flagging clean inputs by the best score.
+        shifted: The same under the shifts.
         at_chance: True if the model is no better than chance on clean inputs.
     """
 
@@ -184,10 +184,10 @@ def recommended_columns() -> list[str]:
 
 
 def answers(table: Any, bench: Bench | None = None) -> list[Answer]:
-    """Return one answer for each dataset and network.
+    """Return one answer per dataset and network.
 
-    Intervals are bootstrapped over networks and intensities. For a single network, they are bootstrapped over test
-    images or, if no predictions are stored, over intensities.
+    Intervals are bootstrapped over networks and intensities or, for a single network, over test images
+    (over intensities if no predictions are stored).
     """
     frame = long_frame(table)
     return [_answer(frame, ranking, bench) for ranking in rankings(frame, METRIC)]

@@ -40,15 +40,15 @@ class Claim:
     Attributes:
         scope: "most" (best in most cases), "headline" (on average), "case" (one shift on one dataset and network), or
             "speed" (Table 3).
-        other: Column (for "speed", method) that QIPF is compared with; "" for all methods in the paper.
+        other: Column (for "speed", method) compared with QIPF; "" for all methods in the paper.
         paper: Verdict based on the paper's numbers.
         here: Verdict based on our numbers.
         advantage: Difference in our numbers, positive if it supports the claim. For "most", the fraction of cases in
-            which QIPF is best, minus one half; for "speed", the logarithm of the ratio of the times.
+            which QIPF is best, minus one half; for "speed", the logarithm of the time ratio.
         low: Lower end of the 95% interval.
-        high: Upper end of the interval.
+        high: Upper end.
         detail: Amount of data behind the interval.
-        net: Network of a claim about speed.
+        net: Network, for "speed".
         chance: Two-sided bootstrap p-value.
     """
 
@@ -95,7 +95,7 @@ def claims(
     """Judge every claim that the paper's tables support or contradict, headlines first.
 
     Methods that the paper omits are also compared, with "not compared" as the paper's verdict. `ours` is the method
-    that represents the paper's QIPF, such as "qipf-published".
+    that represents QIPF, such as "qipf-published".
     """
     frame = long_frame(table)
     headlines: list[Claim] = []
@@ -184,7 +184,7 @@ class _Compared:
 
 
 def paper_best(metric: str) -> list[bool]:
-    """Return, for each of the paper's cases, whether QIPF is the best method or ties with it."""
+    """Return, for each of the paper's cases, whether QIPF is best or tied."""
     theirs = paper.values(metric)
     return [
         all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in RIVALS)
@@ -241,7 +241,7 @@ def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
 
 
 def in_words(name: str) -> str:
-    """Return the name of a column as it is written within a sentence, such as "entropy of the softmax"."""
+    """Return a column name for use in a sentence, such as "entropy of the softmax"."""
     method, statistic = split_column(name)
     words, title = STATISTICS.get(statistic, statistic), info(method).title
     if title[1:2].islower() and title[:1].isupper():

@@ -42,11 +42,7 @@ CASE = ["shift", "dataset", "net"]
 
 
 def long_frame(table: Any) -> Frame:
-    """Convert a frame or rows to a frame with the additional column `column` (see `column_of`).
-
-    Raises:
-        ValueError: A column is missing.
-    """
+    """Convert a frame or rows to a frame with the additional column `column` (see `column_of`)."""
     pandas = require("pandas", extra="bench")
     rows = table if isinstance(table, pandas.DataFrame) else list(table)
     if isinstance(rows, list) and rows and hasattr(rows[0], "_fields"):
@@ -87,7 +83,7 @@ def column_order(name: str) -> tuple[int, str]:
 
 
 def comparable(frame: Frame) -> Frame:
-    """Return, for each case, the rows of the subset "common", on which all methods are compared, or else all rows."""
+    """Return, for each case, the rows of the subset "common", or else all rows."""
     place = require("pandas", extra="bench").MultiIndex.from_frame(frame[CASE])
     common = frame["subset"] == "common"
     return frame[common | ~place.isin(place[common])]
@@ -114,7 +110,7 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
     """Read a long table from a .csv, .csv.gz or .parquet file; a missing column `subset` is filled with "all".
 
     Raises:
-        ValueError: The file is damaged or is not a long table.
+        ValueError: The file is damaged or not a long table.
     """
     place = Path(path)
     columns = None

@@ -39,7 +39,7 @@ class Difference:
     Attributes:
         value: Mean over cases of the mean over seeds and intensities.
         low: Lower end of the 95% interval.
-        high: Upper end of the interval.
+        high: Upper end.
         pairs: Number of paired values.
         seeds: Largest number of networks in any case.
         chance: Two-sided bootstrap p-value.
@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the interval (see `verdict`); "undecided" if there are fewer than `LEAST_PAIRS` pairs."""
+        """The verdict on the interval (see `verdict`); "undecided" for fewer than `LEAST_PAIRS` pairs."""
         return verdict(self.low, self.high) if self.pairs >= LEAST_PAIRS else "undecided"
 
 
@@ -72,7 +72,7 @@ class Paired:
         resamples: Number of resamples for the intervals.
 
     Attributes:
-        values: Values keyed by case, by column, and by seed and intensity; higher is better.
+        values: Keyed by case, by column, and by seed and intensity; higher is better.
     """
 
     def __init__(self, table: Any, metric: str, resamples: int = 10_000, seed: int = 0) -> None:
@@ -165,7 +165,7 @@ def sign(metric: str) -> float:
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """Return "yes" for an interval above zero, "no" for an interval below zero, and "undecided" otherwise."""
+    """Return "yes" for an interval above zero, "no" for one below zero, and "undecided" otherwise."""
     if low > SHOWN:
         return "yes"
     return "no" if high < -SHOWN else "undecided"

@@ -118,7 +118,7 @@ def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[Pape
 def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
     """Average values over seeds, and return their mean and standard deviation over intensities.
 
-    Keys are cases and columns. Seeds and intensities without a value are left out.
+    Keys are cases and columns. Missing values are left out.
     """
     frame = long_frame(table)
     rows = shifted(comparable(frame[frame["metric"] == metric]), errors)
@@ -207,7 +207,7 @@ class Standing:
 
     Attributes:
         values: Means over severities and networks, keyed by shift; NaN if missing.
-        mean: Mean of the values that are not missing.
+        mean: Mean of the values present.
         complete: True if no value is missing; incomplete scores are ranked last.
     """
 

@@ -73,7 +73,7 @@ def scale_title(method: str) -> str:
 
 
 def of_numbers(rows: Iterable[Row]) -> bool:
-    """Return True if the rows are from regression models; raise ValueError if only some of them are."""
+    """Return True if the rows are from regression models; raise ValueError if only some are."""
     kinds = {row.errors == ERRORS for row in rows}
     if len(kinds) > 1:
         raise ValueError(
@@ -83,7 +83,7 @@ def of_numbers(rows: Iterable[Row]) -> bool:
 
 
 def interval_tables(rows: Iterable[Row]) -> list[IntervalTable]:
-    """Return one table per set of inputs, in the order of the long table."""
+    """Return one table per set of inputs, in table order."""
     places: dict[tuple[object, ...], dict[str, dict[str, Row]]] = {}
     for row in rows:
         if row.errors == ERRORS:
@@ -104,7 +104,7 @@ def _table(by_method: Mapping[str, Mapping[str, Row]]) -> IntervalTable:
 
 
 def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
-    """Recommend a scale on the basis of clean inputs, in words.
+    """Recommend a scale based on clean inputs.
 
     A scale is recommended only if its interval score is significantly lower than that of constant-width intervals.
 
