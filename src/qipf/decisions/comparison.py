@@ -50,8 +50,8 @@ class Compared:
     Attributes:
         name: The name of the score or scale.
         measures: The measures, keyed by name; see `compare` and `compare_intervals`.
-        gain: The improvement over the baseline; NaN if there is no baseline. The interval of the gain is
-            corrected for the number of scores or scales, except for `default`.
+        gain: The improvement over the baseline; NaN without a baseline. Its interval is corrected for the number of
+            scores or scales, except for `default`.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Comparison:
         scores: One uncertainty per prediction, keyed by score.
         correct: True for each correct prediction.
         overlays: Overlays of segmented images, keyed by set.
-        doubt: The reason why no score is recommended; empty if a score is recommended.
+        doubt: The reason why no score is recommended; empty if one is.
     """
 
     title: str
@@ -103,7 +103,7 @@ class Comparison:
         return self.coverage is not None
 
     def sets(self) -> dict[str, tuple[str, list[Compared]]]:
-        """Return the description and the rows of each set, keyed by name; the original data has the name ""."""
+        """Return the description and the rows of each set, keyed by name ("" for the original data)."""
         return {"": (self.about, self.rows), **self.shifted}
 
     def verdict(self) -> list[str]:
@@ -168,11 +168,11 @@ def compare(
         correct: True for each correct prediction, (N,).
         groups: The group of each prediction, (N,) integers, such as the image of each pixel; entire groups are
             resampled.
-        bootstrap: The number of bootstrap resamples.
+        bootstrap: The number of resamples.
         seed: The seed of the resamples.
 
     Raises:
-        ValueError: There are no scores, or all or none of the predictions are correct.
+        ValueError: All or none of the predictions are correct.
     """
     if not scores:
         raise ValueError("scores: expected at least one score, got none")
@@ -229,8 +229,8 @@ def recommended(rows: Sequence[Compared]) -> str:
     """Return the name of the score or scale to use.
 
     `default` is recommended if it is significantly better than the softmax response and no other score is significantly
-    better than `default`. Otherwise, the best score or scale is recommended if it is significantly better than the
-    baseline or if there is no baseline; if not, the baseline is recommended.
+    better than `default`. Otherwise, the best score or scale is recommended or, if there is a baseline and the best is
+    not significantly better, the baseline.
     """
     if "loss" in rows[0].measures:
         return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
@@ -352,7 +352,7 @@ def compare_intervals(
         predictions: The predictions, (N, targets).
         targets: The targets, (N, targets) or, for one target, (N,).
         coverage: The nominal coverage.
-        bootstrap: The number of bootstrap resamples.
+        bootstrap: The number of resamples.
         seed: The seed of the resamples.
     """
     if ONE_WIDTH not in intervals:

@@ -34,8 +34,8 @@ class Promise:
     """A promise about the accepted predictions.
 
     Attributes:
-        kind: "error" limits the fraction of accepted predictions that are wrong, "loss" limits the mean loss of the
-            accepted predictions, and "accept" sets the minimum fraction of the traffic that is accepted.
+        kind: "error" limits the error rate of the accepted predictions, "loss" limits their mean loss, and "accept"
+            sets the minimum acceptance rate.
         limit: The fraction or the mean loss, strictly between 0 and 1.
         confidence: The minimum probability, over the draw of the held-out data, that a promise about errors or losses
             holds. For "accept", the confidence level of the reported intervals.
@@ -52,11 +52,7 @@ class Promise:
 
     @classmethod
     def parse(cls, text: str, confidence: float = 0.95) -> Self:
-        """Parse a promise such as "error<=0.01", "error<=1%", "loss<=0.05" or "accept>=0.9".
-
-        Raises:
-            Problem: The string is not a promise.
-        """
+        """Parse a promise such as "error<=0.01", "error<=1%", "loss<=0.05" or "accept>=0.9"."""
         found = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if found is None or found[2] not in ("=", _RELATION[found[1]]):
             expected = "a string such as error<=0.01 or accept>=0.9"
@@ -86,7 +82,7 @@ class Decision(Attachment):
     Args:
         promise: A string in one of these forms, or a `Promise`.
         confidence: The confidence level of the promise; ignored if `promise` is a `Promise`.
-        seed: The seed for splitting the held-out data into a part that proposes thresholds and a part that tests them.
+        seed: The seed for splitting the held-out data.
     """
 
     kind: ClassVar[str] = "decision"
@@ -102,13 +98,10 @@ class Decision(Attachment):
     def fit(self, uncertainty: Array, correct: Array | None = None, *, loss: Array | None = None) -> Self:
         """Find the threshold from held-out scores and the correctness of each prediction, (N,) each.
 
-        Args:
-            uncertainty: Held-out scores.
-            correct: Booleans, or zeros and ones.
-            loss: The loss of each prediction, in [0, 1], instead of `correct`, for a promise about the loss.
+        For a promise about the loss, pass the loss of each prediction, in [0, 1], instead of `correct`.
 
         Raises:
-            Unsupported: The data cannot support the promise; `needed` estimates the number of examples required.
+            Unsupported: The data cannot support the promise.
         """
         scores, losses = self._inputs(uncertainty, correct, loss)
         find = accept_share if self.promise.kind == "accept" else partial(prove, seed=self.seed)
@@ -159,8 +152,8 @@ class Decision(Attachment):
         """Test without labels whether live outputs still resemble the held-out outputs.
 
         A Kolmogorov-Smirnov test compares the scores, and a permutation test of the energy distance compares the
-        features or logits. The tests assume independent live predictions. They can miss a change in a few rows, and
-        cannot detect a change in the labels alone.
+        features or logits. The tests assume independent live predictions, can miss a change in a few rows, and cannot
+        detect a change in the labels alone.
 
         Args:
             outputs: Live `Outputs`, or live scores (N,); after `fit`, only scores are accepted.
@@ -187,7 +180,6 @@ class Decision(Attachment):
         return f"{promise} {how}: {share}; {counted}, so the risk is {bound}"
 
     def state(self) -> Fitted:
-        """Return the threshold, its proof and the reference for `check`."""
         tensors = {"threshold": np.asarray(self.threshold)}
         tensors |= {f"reference_{name}": values for name, values in self._reference.items()}
         facts = {

@@ -107,7 +107,6 @@ class Intervals(Attachment):
         return result
 
     def bind(self, scorer: Any) -> None:
-        """Store a snapshot of the scorer whose scales the intervals use."""
         _check_scales(scorer)
         super().bind(scorer)
 

@@ -103,22 +103,21 @@ class Status:
 
     Attributes:
         rows: Number of live predictions.
-        accuracy: Accuracy estimated by the chosen method, or by "probability" if the estimates of the chosen method are
-            incomplete; NaN before the first row.
-        low: Lower end of a 95% confidence interval for the accuracy; the interval ignores the bias of the method under
-            shift.
+        accuracy: Accuracy estimated by the chosen method or, if its estimates are incomplete, by "probability"; NaN
+            before the first row.
+        low: Lower end of a 95% confidence interval for the accuracy, which ignores the bias of the method under shift.
         high: Upper end of this interval.
         estimates: Estimated accuracies, keyed by method.
         reference_accuracy: Accuracy on the held-out predictions.
-        accepted: Fraction of live predictions that are accepted; None if there is no decision or no live prediction.
+        accepted: Accepted fraction of live predictions; None without a decision or live predictions.
         classes: Fraction of live predictions per predicted class.
         reference_classes: Fraction of held-out predictions per predicted class.
         labelled: Number of live predictions with labels.
-        labelled_accuracy: Accuracy on the labelled live predictions; NaN if there are none.
+        labelled_accuracy: Accuracy on these predictions; NaN if there are none.
         labelled_interval: Exact 95% confidence interval for the labelled accuracy.
         alarm: True if a change has been detected.
         less_sure: Probability that a live score is higher than a held-out score; about 0.5 if nothing has changed.
-        evidence: Largest betting capital that the sequential test has reached.
+        evidence: Largest betting capital reached by the sequential test.
         limit: Evidence at which an alarm is raised.
         false_alarm: Upper bound on the probability of a false alarm in any of the merged monitors.
     """
@@ -162,9 +161,9 @@ class Status:
 class Monitor(Attachment):
     """A monitor of live predictions that needs no labels and uses bounded memory.
 
-    Fit it to labelled held-out predictions with `Monitor().fit_scorer(scorer, held_out)`, then call `add(outputs)` or
-    `add_scores(...)` for each batch. The false-alarm rate assumes independent predictions. Changes that do not affect
-    the scores are not detected. Under shift, check the estimated accuracy against labels.
+    Fit it with `Monitor().fit_scorer(scorer, held_out)`, then call `add(outputs)` or `add_scores(...)` for each batch.
+    The false-alarm rate assumes independent predictions. Changes that do not affect the scores are not detected. Under
+    shift, check the estimated accuracy against labels.
 
     Args:
         false_alarm: The maximum probability of ever raising an alarm if nothing changes.
@@ -365,7 +364,6 @@ class Monitor(Attachment):
         """Read a file written by `save`.
 
         Raises:
-            FileNotFoundError: The file does not exist.
             ValueError: The file is damaged or does not contain a monitor.
         """
         header, tensors = saving.read(path)

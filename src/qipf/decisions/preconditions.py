@@ -36,11 +36,7 @@ def check_independent(scorer: Any) -> None:
 
 
 def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np.ndarray:
-    """Return classes as integers, one for each of `rows` predictions.
-
-    Raises:
-        Problem: A value is not an integer from 0 to `classes` - 1, or the shape is wrong.
-    """
+    """Return classes as integers; raise Problem unless there are `rows` classes from 0 to `classes` - 1."""
     found = to_numpy(values)
     if found.shape != (rows,):
         raise Problem(name, f"shape {found.shape}", expected=f"shape {(rows,)} with one class per prediction")

@@ -37,7 +37,7 @@ class ErrorProbability(Attachment):
     Args:
         method: "isotonic" for isotonic regression with linear interpolation, which needs several hundred errors.
             "logistic" for the function 1 / (1 + exp(-(a u + b))) of the score u, with a >= 0, fitted to Platt's
-            targets; it is better if there are few errors.
+            targets; it is better with few errors.
     """
 
     kind: ClassVar[str] = "probability"
@@ -91,7 +91,6 @@ class ErrorProbability(Attachment):
         return like(np.clip(result, 0.0, 1.0), scores)
 
     def state(self) -> Fitted:
-        """Return the knots of the isotonic function, or the logistic coefficients (a, b)."""
         return Fitted(dict(self._learned(self._state)), {"method": self.method})
 
     @classmethod

@@ -29,8 +29,8 @@ class PredictionSets(Attachment):
     * "lac": :math:`1 - p_y`, which gives the smallest sets on average, some of them empty (Sadinle et al., 2019);
     * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, which never gives empty sets (Romano et al., 2020, without
       randomisation);
-    * "raps": the score of "aps" plus `penalty` for every rank beyond `free`, which gives smaller sets if there are many
-      classes (Angelopoulos et al., 2021).
+    * "raps": the score of "aps" plus `penalty` for every rank beyond `free`, which gives smaller sets for many classes
+      (Angelopoulos et al., 2021).
 
     A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
     classes of n held-out predictions. If held-out and live data are exchangeable and neither the model nor the scorer
@@ -40,7 +40,7 @@ class PredictionSets(Attachment):
     Args:
         coverage: The nominal coverage c.
         method: The score: "lac", "aps" or "raps".
-        per_class: Guarantee the coverage for each true class, with a separate threshold for each class.
+        per_class: Guarantee the coverage of each true class, with one threshold per class.
         penalty: The penalty of "raps".
         free: The number of ranks without a penalty in "raps".
     """

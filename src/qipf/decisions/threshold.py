@@ -38,7 +38,7 @@ def conformal_rank(count: int, coverage: float, which: str = "", argument: str =
     r"""Return the rank :math:`\lceil (n + 1) c \rceil` of the held-out score used as a conformal quantile.
 
     A new score is equally likely to take any of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005). In
-    the error message, `argument` is the name of the parameter and `which` describes the examples.
+    error messages, `argument` names the parameter, and `which` describes the examples.
 
     Raises:
         Unsupported: The rank exceeds the number of held-out scores.
@@ -58,11 +58,11 @@ class Proof:
     Attributes:
         rows: Number of held-out predictions that the other values describe.
         accepted: Number of accepted predictions.
-        errors: Number of accepted predictions that are wrong, or the sum of the losses of accepted predictions.
+        errors: Number of errors, or sum of the losses, of the accepted predictions.
         low: Lower end of the confidence interval for the risk among accepted predictions.
         high: Upper end of this interval; at most the limit if the promise bounds the risk.
         share: Acceptance rate.
-        share_low: Lower end of the confidence interval for the acceptance rate.
+        share_low: Lower end of its confidence interval.
         share_high: Upper end of this interval.
     """
 
@@ -93,12 +93,8 @@ def prove(
 ) -> tuple[float, Proof]:
     """Return the largest threshold with a proven risk of at most `limit` among accepted predictions, and its proof.
 
-    Args:
-        scores: Finite scores, (N,).
-        losses: Losses in [0, 1], (N,); the test is exact if all are 0 or 1.
-        limit: The upper limit on the mean loss of accepted predictions.
-        confidence: The minimum probability that the promise holds.
-        seed: The seed of the split into design and proof parts.
+    The risk is the mean of the losses, (N,), in [0, 1]; the test is exact if all are 0 or 1. The promise holds with
+    probability at least `confidence`. The seed determines the split into design and proof parts.
 
     Raises:
         Unsupported: The limit cannot be proved for any threshold.
@@ -255,8 +251,8 @@ def largest_not_rejected(p_value: Callable[[float], float], level: float) -> flo
 def fewest(rate: float, limit: float, level: float) -> float:
     """Return the number of accepted predictions needed to prove `limit` if their error rate is `rate`.
 
-    The number of errors is assumed to be one standard deviation above its mean. The result is infinite if no number of
-    predictions suffices.
+    The number of errors is assumed to be one standard deviation above its mean. The result is infinite if no number
+    suffices.
     """
 
     def shown(count: int) -> bool:

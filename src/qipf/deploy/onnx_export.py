@@ -22,8 +22,7 @@ def export_onnx(
     """Write `wrap(model, scorer)` as an ONNX file that runs without torch or qipf.
 
     The batch size is dynamic. The outputs are `logits` and `uncertainty` (N,), followed by `probability` (of error),
-    `accept` and `modes` (N, K) if the scorer has them, and `posterior` (N, C) if the model was wrapped with
-    `posterior=True`. The model is exported in evaluation mode.
+    `accept`, `modes` (N, K) and `posterior` (N, C) if available. The model is exported in evaluation mode.
 
     Args:
         wrapped: The result of `qipf.wrap`.
@@ -33,8 +32,7 @@ def export_onnx(
         opset: The version of the ONNX operator set.
 
     Raises:
-        TypeError: `wrapped` was not returned by `qipf.wrap`.
-        ValueError: The scorer or the model cannot be exported, or the example has fewer than two rows.
+        ValueError: The scorer or the model cannot be exported.
         ImportError: onnx or onnxscript is not installed.
     """
     require("onnx", extra="onnx")

@@ -39,27 +39,22 @@ def wrap(
     """Combine a model and a scorer in a module that returns (output, uncertainty).
 
     If the scorer has a probability of error or a decision, or if `posterior` is true, the module returns a named tuple
-    that also contains these values. The module can be moved, saved, compiled and exported, and several threads may
-    share it. Call `.eval()` before making predictions.
+    that also contains these values. The module can be moved, saved, compiled, exported and shared between threads. Call
+    `.eval()` before making predictions.
 
-    If the scorer reads more than the logits, forward hooks are added to the model; they are removed when the wrapped
-    module is deleted.
+    If the scorer reads more than the logits, the model has forward hooks until the wrapped module is deleted.
 
     Args:
         model: A trained module. Compile the wrapped module instead of the model.
         scorer: A fitted scorer. Fitting it again does not change the wrapped module.
-        features: The name of the module whose output the scorer reads; None for the module named in `fit` or, if none
-            was named there, for the input of the last linear layer.
-        posterior: Also return class probabilities (N, C) from the scorer, which must be a probe or a twin; they are
-            often better than those of the model.
-        views: The number of views per image to average over, including the image itself; each view needs one pass. None
-            for the number in the settings of the scorer.
+        features: The name of the module whose output the scorer reads; by default, the features used in `fit`.
+        posterior: Also return the class probabilities (N, C) of the scorer (a probe or a twin only), which are often
+            better than those of the model.
+        views: The number of views per image to average over, including the image itself, with one pass per view; by
+            default, the scorer's setting.
 
     Raises:
-        RuntimeError: The scorer is not fitted.
-        TypeError: `model` is not a module, `scorer` is not a scorer, or `posterior` is true but the scorer has no
-            posterior.
-        ValueError: A layer or view does not exist, or the scorer does not suit the model or `views`.
+        ValueError: The scorer does not suit the model or `views`.
     """
     if isinstance(model, Scorer) and isinstance(scorer, nn.Module):
         raise TypeError("expected qipf.wrap(model, scorer), got the scorer first; swap the two arguments")
@@ -204,14 +199,12 @@ class ScorerModule(PreciseBuffers):
         return mark, _outputs(finite, outputs.features, outputs.layers)
 
     def get_extra_state(self) -> Tensor:
-        """Return the settings and the facts of the scorer as a tensor of bytes."""
         settings, facts = self.scorer.settings(), dict(self.scorer._require_fitted().facts)
         plain = {key: value for key, value in settings.items() if not callable(value)}
         text = json.dumps({"scorer": self._kind.name, "settings": plain, "facts": facts}, sort_keys=True)
         return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Restore the settings and facts after the tensors have been loaded."""
         told = json.loads(bytes(state.cpu().numpy()).decode())
         if told["scorer"] != self._kind.name:
             raise ValueError(

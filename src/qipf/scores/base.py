@@ -55,7 +55,7 @@ _PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class Attachment(ABC):
-    """An object that is fitted for one scorer and is saved, loaded and wrapped together with it.
+    """An object that is fitted for one scorer, and saved, loaded and wrapped with it.
 
     A subclass defines `kind`, `state` and `from_state`. A scorer has at most one attachment of each kind; fitting the
     scorer again removes all attachments.
@@ -71,7 +71,7 @@ class Attachment(ABC):
             ATTACHMENTS[cls.kind] = cls
 
     def bind(self, scorer: Scorer) -> None:
-        """Store a snapshot of the scorer, so that fitting the scorer again does not affect this object."""
+        """Store a snapshot of the scorer, which later fits do not change."""
         own = copy.copy(scorer)
         own._attachments = {}
         self.scorer = own
@@ -98,11 +98,7 @@ class Attachment(ABC):
     @classmethod
     @abstractmethod
     def from_state(cls, state: Fitted) -> Self:
-        """Build an object from its `state`.
-
-        Raises:
-            ValueError: The state is not valid.
-        """
+        """Build an object from its `state`."""
 
 
 class Scorer(ABC):
@@ -146,11 +142,10 @@ class Scorer(ABC):
             model: A model as for `qipf.collect`. If `data` is `Outputs`, only methods that read weights need a model,
                 in any form that `qipf.weights.read_weights` accepts.
             data: Reference data as for `qipf.collect`, or `Outputs`.
-            task: The task, as for `qipf.collect`.
-            features: The name of the module whose output is used as features; by default, the features are the input of
-                the last layer.
-            device: The device of the inputs; by default, the model's device.
-            batch_size: The number of inputs per batch.
+            task: As for `qipf.collect`.
+            features: The name of the module whose output is used as features; by default, the input of the last layer.
+            device: As for `qipf.collect`.
+            batch_size: As for `qipf.collect`.
             progress: Show a progress bar.
         """
         self._check_features(features)
@@ -212,13 +207,13 @@ class Scorer(ABC):
         Args:
             model: The model that this scorer was fitted to; different weights trigger a warning.
             data: Inputs as for `qipf.collect`.
-            task: The task; by default, the task that the scorer was fitted to or, if this is unknown, an inferred task.
+            task: The task; by default, the task used in `fit` or, if unknown, an inferred task.
             features: The name of the module whose output is used as features; by default, the module used in `fit`.
             views: The number of views per image to average over, including the image itself (see `qipf.tasks.views`);
                 by default, the scorer's setting.
-            device: The device of the inputs; by default, the model's device.
-            store: The device of the scores, or None for the model's device.
-            batch_size: The number of inputs per batch.
+            device: As for `qipf.collect`.
+            store: As for `qipf.collect`.
+            batch_size: As for `qipf.collect`.
             progress: Show a progress bar.
         """
         scorer = self if views is None else self.with_views(views)
@@ -246,11 +241,10 @@ class Scorer(ABC):
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the scorer and its attachments to one file; `qipf.load` restores a scorer with bit-identical scores.
+        """Write the scorer and its attachments to one file, which `qipf.load` reads.
 
         Raises:
-            RuntimeError: The scorer is not fitted.
-            ValueError: A setting cannot be serialised, for example because it is a function.
+            ValueError: A setting, such as a function, cannot be serialised.
         """
         fitted = self._require_fitted()
         tensors, attached = dict(fitted.tensors), {}
@@ -272,7 +266,7 @@ class Scorer(ABC):
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """The attachments of this scorer, keyed by kind, for example `decision` or `intervals`."""
+        """The attachments, keyed by kind, such as `decision` or `intervals`."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
@@ -299,7 +293,7 @@ class Scorer(ABC):
 
     @property
     def probability(self) -> ErrorProbability | None:
-        """The map from scores to error probabilities, for example `ErrorProbability().fit_scorer(scorer, held_out)`."""
+        """The map from scores to error probabilities, such as `ErrorProbability().fit_scorer(scorer, held_out)`."""
         return self._attachments.get("probability")  # pyright: ignore[reportReturnType]
 
     @probability.setter
@@ -308,7 +302,7 @@ class Scorer(ABC):
 
     @property
     def decision(self) -> Decision | None:
-        """The rule for accepting predictions, for example `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
+        """The rule for accepting predictions, such as `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
         return self._attachments.get("decision")  # pyright: ignore[reportReturnType]
 
     @decision.setter
@@ -317,7 +311,7 @@ class Scorer(ABC):
 
     @property
     def prediction_sets(self) -> PredictionSets | None:
-        """The conformal prediction sets, for example `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
+        """The conformal prediction sets, such as `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
         return self._attachments.get("prediction_sets")  # pyright: ignore[reportReturnType]
 
     @prediction_sets.setter
@@ -335,7 +329,7 @@ class Scorer(ABC):
 
     @property
     def task_name(self) -> str:
-        """The task that this scorer was fitted to, such as "classes" or "pixels"; empty if unknown."""
+        """The name of the task used in `fit`, such as "classes"; empty if unknown."""
         return self.fitted.facts.get("task", {}).get("name", "") if self.fitted else ""
 
     @property

@@ -60,11 +60,11 @@ class MaxLogitPNorm(Scorer):
 
     .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
 
-    By default, p is the integer from 1 to 10 that gives the smallest AURC on the held-out outputs. If no p gives a
-    smaller AURC than `Contrast`, the score falls back to `Contrast`, and `fitted.facts["p"]` is 0.
+    By default, p is the integer from 1 to 10 that gives the smallest AURC on the held-out outputs. If `Contrast` is at
+    least as good, the score falls back to it, and `fitted.facts["p"]` is 0.
 
     Args:
-        p: The order of the norm, or 0 for `Contrast`; by default, it is chosen as described above.
+        p: The order of the norm, or 0 for `Contrast`.
     """
 
     name: ClassVar[str] = "max-logit-p-norm"

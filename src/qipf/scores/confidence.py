@@ -57,7 +57,6 @@ class SoftmaxResponse(Confidence):
     name: ClassVar[str] = "softmax-response"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return one minus the probability of the predicted token."""
         return summary.log_rest.sigmoid()
 
     def _of(self, logits: Array) -> Array:
@@ -72,7 +71,6 @@ class Entropy(Confidence):
     name: ClassVar[str] = "entropy"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the entropy stored in the summary."""
         return summary.entropy
 
     def _of(self, logits: Array) -> Array:
@@ -89,7 +87,6 @@ class OneMinusMargin(Confidence):
     name: ClassVar[str] = "margin"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return one minus the gap between the two largest token probabilities."""
         best = (-summary.log_rest).sigmoid()
         return 1 - best * (1 - (summary.top[:, 1] - summary.top[:, 0]).exp())
 
@@ -106,7 +103,6 @@ class MaxLogit(Confidence):
     name: ClassVar[str] = "max-logit"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the largest logit, negated."""
         return -summary.top[:, 0]
 
     def _of(self, logits: Array) -> Array:
@@ -125,11 +121,10 @@ class Energy(Confidence):
 
     @property
     def reads_summary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if the temperature is 1, the only temperature for which the summary contains the log-sum-exp."""
+        """True if the temperature is 1; the summary contains no other log-sum-exp."""
         return self.temperature == 1
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the log-sum-exp, negated."""
         return -summary.log_sum
 
     def _of(self, logits: Array) -> Array:
@@ -145,7 +140,6 @@ class LogitMargin(Confidence):
     name: ClassVar[str] = "logit-margin"
 
     def summary_score(self, summary: TokenSummary) -> Array:
-        """Return the gap between the two largest logits, negated."""
         return summary.top[:, 1] - summary.top[:, 0]
 
     def _of(self, logits: Array) -> Array:

@@ -157,9 +157,7 @@ def others(logits: Array) -> tuple[Array, Array]:
 def log_odds(scores: Array, predicted: Array | None = None) -> Array:
     r"""Return the log odds of a class, :math:`s_c - \log\sum_{j \ne c} e^{s_j} = \log p_c - \log(1 - p_c)`, (N,).
 
-    Args:
-        scores: Logits or log probabilities, (N, C) with C >= 2.
-        predicted: The class of each row, (N,); by default, the class with the largest score.
+    The scores are logits or log probabilities, (N, C) with C >= 2. The default class is the one with the largest score.
     """
     xp = namespace(scores)
     limits = xp.finfo(scores.dtype)
@@ -174,9 +172,7 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
 def contrast(chances: Array, classes: Array) -> Array:
     r"""Return the log odds against the given class of each row, :math:`\log(1 - p_c) - \log p_c`, (N,).
 
-    Args:
-        chances: The probabilities, (N, C).
-        classes: The class of each row, (N,).
+    The `chances` are probabilities, (N, C).
     """
     # 1 - p is computed as the sum of the other probabilities, so that confident predictions do not tie
     xp = namespace(chances)
@@ -218,10 +214,10 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
     r"""Return the coordinate of each prediction in the field of `WeightQIPF`, (N,).
 
     Args:
-        logits: The logits, (N, C), or (N, 1) for a binary classifier or a regression model.
+        logits: The logits, (N, C), or (N, 1) for a binary classifier or regression model.
         kind: "max_logit" for :math:`\max_j z_j`, as in the paper; "log_odds" for the log odds of the predicted class,
             :math:`\log p - \log(1 - p)`; or a function of the logits.
-        task: The task. For "regression", the coordinate is the output itself, unless `kind` is a function.
+        task: For "regression", the coordinate is the output itself, unless `kind` is a function.
     """
     if callable(kind):
         values = kind(logits)

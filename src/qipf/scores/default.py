@@ -63,43 +63,38 @@ def default(
     batch_size: int | None = None,
     progress: bool = True,
 ) -> Any:
-    """Fit and return the recommended scorer for a trained model, for example `uq = qipf.default(model, train)`.
+    """Fit and return the recommended scorer for a trained model.
 
-    The scorer depends on the task. For classes, labels, tokens and pixels, it is a `Probe`, a small head trained on
-    features of clean and perturbed inputs, or, for classes with `effort="thorough"`, a `Twin`. For numbers
-    (regression), it is a `ResidualScale`. For classes, pass the inputs that the model was trained on; for other tasks,
-    pass inputs that it was not trained on.
+    The scorer is a `ResidualScale` for numbers (regression), a `Twin` for classes with `effort="thorough"`, and
+    otherwise a `Probe`, a small head trained on features of clean and perturbed inputs. For classes, pass the training
+    inputs of the model; for other tasks, pass held-out inputs.
 
-    To score inputs, call `uq.score(model, inputs)`, or collect the outputs first:
-    `uq(qipf.collect(model, inputs, layers=uq.layers))`.
+    To score inputs, call `scorer.score(model, inputs)`, or collect the outputs first:
+    `scorer(qipf.collect(model, inputs, layers=scorer.layers))`.
 
     Args:
-        model: A trained model as for `qipf.collect`; it may be None if `data` is `Outputs`. Training a head requires
-            torch.
+        model: A trained model as for `qipf.collect`, or None if `data` is `Outputs`. Training a head requires torch.
         data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features.
-        task: The task, as for `qipf.collect`; by default, it is inferred.
-        effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`;
-            if this is impossible, a warning is issued, and a probe is fitted with eight perturbed copies of each input.
-        perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or more
-            functions `f(inputs, generator)` to add to the built-in perturbations.
-        perturb_only: One or more functions that replace the built-in perturbations.
-        features: The features that the head reads, in the notation of `qipf.runners.features`, for example
-            `layer4@2x2`. By default, they are chosen automatically for classes, and are the input of the last layer for
-            other tasks.
-        split: The module after which a twin copies the network; by default, it is chosen according to `depth`.
+        task: As for `qipf.collect`.
+        effort: For classes only. "quick" perturbs each input once, and "standard" four times. "thorough" fits a `Twin`
+            or, if this is impossible, issues a warning and fits a probe with eight perturbed copies per input.
+        perturb: True for the built-in perturbations of `qipf.tasks.perturb`, False for none, or one or more additional
+            functions `f(inputs, generator)`.
+        perturb_only: Functions that replace the built-in perturbations.
+        features: The features that the head reads, such as `layer4@2x2` (see `qipf.runners.features`). By default, they
+            are chosen automatically for classes, and are the input of the last layer for other tasks.
+        split: The module after which a twin copies the network; by default, determined by `depth`.
         depth: The approximate fraction of the network's multiplications that a twin repeats.
         checkpoint: A file from which an interrupted fit of a twin resumes.
-        size: The maximum number of inputs to use: a random sample from arrays or a dataset, or the first inputs from a
-            loader.
-        memory: The maximum size in bytes of the stored features or, for a twin, of the stored inputs; further inputs
-            are omitted.
+        size: The maximum number of inputs: a random sample of arrays or a dataset, or the first inputs of a loader.
+        memory: The maximum size in bytes of the stored features or, for a twin, inputs; further inputs are omitted.
         seed: The random seed.
-        device: The device of the inputs; by default, the model's device.
-        batch_size: The number of inputs per batch.
+        device: As for `qipf.collect`.
+        batch_size: As for `qipf.collect`.
         progress: Show a progress bar.
 
     Raises:
-        Problem: An argument is invalid, or the model has no layer that a head can read.
+        Problem: The model has no layer that a head can read.
     """
     check_choice("effort", effort, tuple(EFFORTS))
     check_whole("seed", seed, 0)

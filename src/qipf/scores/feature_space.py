@@ -65,9 +65,8 @@ class ViM(Scorer):
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
-    The last layer, which maps features to logits, is estimated from the reference outputs;
-    `fitted.facts["head_error"]` is the relative error of the estimate. If the largest logits are negative on average,
-    :math:`\alpha` is 0.
+    The last layer is estimated from the reference outputs, with the relative error `fitted.facts["head_error"]`. If the
+    largest logits are negative on average, :math:`\alpha` is 0.
 
     Args:
         dimension: D; by default, the choice of Wang et al.: 1,000 for at least 2,048 features, 512 for at least 1,024,
@@ -115,12 +114,11 @@ class SIRC(Scorer):
 
     .. math::  u = \log(1 - p_{c^*}) + \log\left( 1 + e^{-(S - a) / \sigma} \right), \qquad a = \mu - 3 \sigma
 
-    Here, :math:`\mu` and :math:`\sigma` are the mean and standard deviation of S over the reference inputs. The score
-    of Xia and Bouganis is the exponential of u.
+    Here, :math:`\mu` and :math:`\sigma` are the mean and standard deviation of S over the reference inputs.
 
     Args:
-        secondary: The choice of S: "residual" for the negated length of the component of the features outside the
-            principal space, as in `ViM`; "norm" for the L1 norm of the features.
+        secondary: S: "residual" for the negated distance between the features and the principal space of `ViM`; "norm"
+            for the L1 norm of the features.
     """
 
     name: ClassVar[str] = "sirc"

@@ -87,8 +87,7 @@ def _weights(field: Field | BinnedField) -> tuple[np.ndarray, np.ndarray]:
 def draw(view: FieldView) -> Figure:
     """Draw the figure in the colours of the current matplotlib style, and return it.
 
-    From top to bottom, the panels show the field, weights and predictions; the potentials, if available; and the
-    modes.
+    The panels show the field, weights and predictions; the potentials, if available; and the modes.
     """
     matplotlib = require("matplotlib", extra="bench")
     panels = 2 if view.potentials is None else 3

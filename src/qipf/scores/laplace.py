@@ -39,7 +39,7 @@ class LastLayerLaplace(Scorer):
 
     .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
 
-    Fit this scorer to the model's outputs for training inputs; labels are not used.
+    Fit this scorer to outputs for training inputs; labels are not used.
 
     Args:
         structure: "kronecker" for the form above; "full" for the exact

@@ -32,7 +32,7 @@ size of that fold."""
 
 
 class Mixture(Scorer):
-    r"""Log odds against the predicted class under a mixture of the softmax outputs of the network and of other heads.
+    r"""Log odds against the predicted class under a mixture of the softmax outputs of the network and other heads.
 
     The posterior over classes and the score of the predicted class :math:`c^*` are
 
@@ -68,7 +68,7 @@ class Mixture(Scorer):
         return self.class_probabilities(checked, self._placed(fitted, checked.logits))
 
     def class_probabilities(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """Compute the posterior from the given fitted tensors, without checks, for compiled or exported graphs."""
+        """Compute the posterior from the given fitted tensors, as in `graph_score`."""
         names = self._view_names()
         chance = self._mixed(outputs.logits, self._rows(outputs), tensors)
         for name in names:
@@ -113,7 +113,6 @@ class Mixture(Scorer):
 
     @property
     def layers(self) -> tuple[Any, ...]:
-        """The layers that this scorer reads, for the inputs and for their views."""
         own = self._own_layers()
         return (*own, *(View(name, layer) for name in self._view_names() for layer in (None, *own)))
 

@@ -54,15 +54,15 @@ class Probe(Mixture):
     :math:`s` the `share`.
 
     Args:
-        space: The name of the layer in `Outputs.layers` that the head reads; by default, it reads `Outputs.features`.
-        hidden: The number of hidden units, which is reduced if the head would exceed 8 MB.
+        space: The layer in `Outputs.layers` that the head reads; by default, `Outputs.features`.
+        hidden: The number of hidden units, reduced if the head would exceed 8 MB.
         epochs: The number of training epochs.
         dropout: The dropout rate of the hidden units.
         input_dropout: The dropout rate of the features; by default, 0.2 for more than 1,024 features and 0 otherwise.
         learning_rate: The peak learning rate of the one-cycle schedule.
-        share: The weight of the network's own softmax in the posterior; at 1, the head is not used.
+        share: The weight of the network's softmax in the posterior.
         temperature: The temperature of the network's logits.
-        seed: The random seed of the training.
+        seed: The random seed.
         views: The number of views per image to average over, including the image itself; see `qipf.tasks.views`.
         progress: Show a progress bar during training.
     """
@@ -173,15 +173,12 @@ class Probe(Mixture):
 def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = False) -> Probe:
     """Fit a probe with the share that `best_shares` chooses on held-out inputs.
 
-    With at least `MANY` inputs, one fold is held out to choose the share, and the head is not trained on this fold.
-    With fewer inputs, the share is chosen by cross-validation, and the head is then trained on all inputs.
+    With at least `MANY` inputs, the share is chosen on one fold, and the head is trained on the others. With fewer
+    inputs, the share is chosen by cross-validation, and the head is trained on all inputs. `probe.share` is
+    overwritten.
 
-    Args:
-        probe: The probe; its `share` is overwritten.
-        model: The model, as for `fit`.
-        outputs: Labelled outputs. If they include perturbed copies, `groups` contains the index of each row's
-            input, and `positions` the index of the copy, which is 0 for the clean input.
-        in_place: Reorder the rows in place instead of copying them.
+    The outputs must be labelled. For perturbed copies, `groups` contains the index of each row's input, and `positions`
+    the index of the copy, which is 0 for the clean input. If `in_place`, the rows are reordered instead of copied.
     """
     if outputs.labels is None or outputs.regression or not len(outputs):
         return probe.fit(model, outputs)  # raises

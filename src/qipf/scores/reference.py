@@ -71,11 +71,7 @@ def _bound(values: Array) -> float:
 
 
 def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Return float64 logits (N, C) with one column per class, int64 labels (N,), and facts about their shape.
-
-    Raises:
-        ValueError: Labels are missing, or a label is not a class.
-    """
+    """Return float64 logits (N, C) with one column per class, int64 labels (N,), and facts about their shape."""
     if outputs is None or outputs.labels is None:
         raise ValueError(
             f"{scorer.name}: expected outputs with labels, got none; call fit(data=qipf.collect(model, (x, y)))"

@@ -39,8 +39,8 @@ class ResidualScale(Scorer):
       and predictions;
     * for "head", the output of a small network with one hidden layer, trained to minimise
       :math:`|y_j - f_j| / s_j + \log s_j`;
-    * for "qipf", the isotonic regression of the residuals on the uncertainty that `WeightQIPF`, the paper's method,
-      assigns to the prediction. This method reads no features, so equal predictions have equal scales.
+    * for "qipf", the isotonic regression of the residuals on the uncertainty of `WeightQIPF`, the paper's method, which
+      reads no features, so equal predictions have equal scales.
 
     The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, where :math:`\bar s_j` is the mean
     absolute residual over the reference inputs.
@@ -50,7 +50,7 @@ class ResidualScale(Scorer):
         k: The maximum number of neighbours.
         hidden: The number of hidden units of the head.
         epochs: The number of training epochs of the head.
-        seed: The random seed for training the head.
+        seed: The random seed of the head.
     """
 
     name: ClassVar[str] = "residual-scale"

@@ -60,12 +60,7 @@ def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping
 
 
 def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Verify the checksum of a file, and return its header and arrays; nothing in the file is executed.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is damaged, or was not written by this or an earlier version of qipf.
-    """
+    """Verify the checksum of a file, and return its header and arrays; nothing in the file is executed."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
     error_type = require("safetensors", extra="torch").SafetensorError
@@ -140,7 +135,6 @@ def load(path: str | PathLike[str]) -> Scorer:
     """Load a scorer saved with `Scorer.save`; its scores and decisions are bit-identical to those before saving.
 
     Raises:
-        FileNotFoundError: There is no such file.
         ValueError: The file is damaged, or was not written by this or an earlier version of qipf.
     """
     header, tensors = read(path)

@@ -42,21 +42,21 @@ CHUNK = 500
 class Twin(Mixture):
     r"""Log odds against the predicted class, from a trained copy of the later layers of the network.
 
-    The copy is trained to predict the true class of clean and perturbed inputs; the network itself is not changed. The
-    posterior is a mixture of the softmax outputs of the copy, the network and, if present, the head of a `Probe`; the
-    score is computed from it as in `Probe`. A twin does not store the network, so scoring requires the torch module.
+    The copy is trained to predict the true class of clean and perturbed inputs; the network is unchanged. The posterior
+    is a mixture of the softmax outputs of the copy, the network and, if present, the head of a `Probe`; the score is
+    computed from it as in `Probe`. A twin does not store the network, so scoring requires the torch module.
 
     Args:
-        split: The module after which the network is copied; by default, it is chosen according to `depth`.
+        split: The module after which the network is copied; by default, determined by `depth`.
         depth: The approximate fraction of the network's multiplications that the copy repeats, if `split` is None.
         epochs: The number of training epochs.
-        rows: The maximum number of inputs per training step; on average, half of them are perturbed.
+        rows: The maximum number of inputs per training step, half of them perturbed on average.
         learning_rate: The peak learning rate of the one-cycle schedule.
-        share: The weight of the network's own softmax in the posterior; set by `fit`.
+        share: The weight of the network's softmax in the posterior; set by `fit`.
         head_share: The weight of the probe's head; set by `fit`.
         temperature: The temperature of the network's logits.
-        seed: The random seed of the training.
-        views: The number of views per image to average over, including the image itself; see `qipf.tasks.views`.
+        seed: The random seed.
+        views: The number of views per image to average over, as in `Probe`.
     """
 
     name: ClassVar[str] = "twin"
@@ -111,7 +111,7 @@ class Twin(Mixture):
             own: User-defined perturbations.
             size: The maximum number of inputs.
             memory: The maximum size of the inputs in bytes.
-            checkpoint: A file that is written after every epoch, and from which an interrupted fit resumes.
+            checkpoint: A file, written after every epoch, from which an interrupted fit resumes.
             progress: Print the cost before fitting, and show a progress bar.
             beside: A function that fits a probe, whose head becomes part of the posterior.
 
@@ -175,11 +175,7 @@ class Twin(Mixture):
     def prepared(
         self, start: Start, own: Sequence[Perturb] = (), builtin: bool = True
     ) -> tuple[Cut, SecondHalf, Callable[[Any], Any], torch.Generator]:
-        """Return the split, the copy, a function that perturbs inputs, and its random generator.
-
-        Raises:
-            Problem: A twin cannot be fitted to this model or task.
-        """
+        """Return the split, the copy, a function that perturbs inputs, and its random generator."""
         torch = require("torch", extra="torch")
         from qipf.runners.halves import split_network
 

@@ -44,25 +44,25 @@ class WeightQIPF(Scorer):
 
     The pooled and standardised weights w_1..w_n define the field
     :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)`, where s is `factor` times Silverman's bandwidth. Each
-    prediction has the position y = (coordinate - mean) / std, where the mean and standard deviation are those of the
-    coordinates of the reference outputs. The uncertainty is the mean of the modes :math:`H_0^k(y) = V_k(y) - \min V_k`
-    over the orders k, where :math:`V_k` is the potential of order k (`qipf.fields.potentials`).
+    prediction has the position y = (coordinate - mean) / std, with the mean and standard deviation over the reference
+    outputs. The uncertainty is the mean of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` over the orders k, where
+    :math:`V_k` is the potential of order k (`qipf.fields.potentials`).
 
     Args:
         orders: The Hermite orders of the modes.
         factor: The bandwidth as a multiple of Silverman's bandwidth. "auto" and "cv" choose it by cross-validated error
             detection on the outputs passed to `fit`, which should be held out; for regression or without labels, they
-            use 160. With too few errors, "auto" uses 160, and "cv" raises ValueError. `note` reports the use of 160.
+            use 160 (see `note`). With too few errors, "auto" uses 160, and "cv" raises ValueError.
         root: Use the square root of the field, as in Algorithm 1.
         lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. With wide kernels,
-            "neighbourhood" is the only choice for which modes of order 1 and above increase as predictions get worse.
-            For "batch", a score depends on the other predictions in the batch.
+            modes of order 1 and above increase as predictions get worse only for "neighbourhood". For "batch", a score
+            depends on the other predictions in the batch.
         radius: The radius of the neighbourhood, in standardised units.
         pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the block shapes as a
             mapping from layer names or a sequence in layer order, or None to use every weight.
         coordinate: "max_logit", as in the paper; "log_odds", the log odds of the predicted class; or a function of the
-            logits, (N, C) -> (N,). A scorer with such a function cannot be saved. For a regression model with one
-            output, both strings select the output itself.
+            logits, (N, C) -> (N,). A scorer with such a function cannot be saved. For one-output regression, both
+            strings select the output itself.
         operator: "exact", or "published" for the authors' implementation, which requires the orders 2, 4, 6, ...
         tolerance: The approximate error of tabulated modes, relative to a typical score; None evaluates them exactly.
     """
@@ -112,7 +112,6 @@ class WeightQIPF(Scorer):
 
     @property
     def export_problem(self) -> str:
-        """The reason why this scorer cannot be exported; empty if it can."""
         if self.operator == "published":
             return 'operator="published" is for comparison in Python only; use operator="exact"'
         if self.lower_bound == "batch":
@@ -122,13 +121,9 @@ class WeightQIPF(Scorer):
         return ""
 
     def modes(self, outputs: Any, data: Any = None, *, batch_size: int | None = None, progress: bool = True) -> Array:
-        """Return the modes of every prediction, (N, K), one column per order; `__call__` returns their mean.
+        """Return the modes of every prediction, (N, K), one column per order.
 
-        Args:
-            outputs: `Outputs`, bare (N, C) logits, or the model if `data` is given.
-            data: Inputs as for `qipf.collect`.
-            batch_size: The number of inputs per batch.
-            progress: Show a progress bar.
+        Pass `Outputs`, bare (N, C) logits, or a model and `data`. Further arguments are as for `qipf.collect`.
         """
         if data is not None:
             outputs = self._run(outputs, data, batch_size, progress)
@@ -173,7 +168,7 @@ class WeightQIPF(Scorer):
     # --- for subclasses ------------------------------------------------------------------------------------------
 
     def modes_of(self, logits: Array, tensors: Mapping[str, Array]) -> Array:
-        """Return the modes from the given fitted tensors without checks, for exported graphs."""
+        """Return the modes from the given fitted tensors, as in `graph_score`."""
         return self._evaluate(logits, tensors, mean=False)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
