@@ -101,7 +101,7 @@ class Decision(Attachment):
         For a promise about the loss, pass the loss of each prediction, in [0, 1], instead of `correct`.
 
         Raises:
-            Unsupported: The data cannot support the promise.
+            Unsupported: The data cannot support the promise; `needed` estimates how many examples are required.
         """
         scores, losses = self._inputs(uncertainty, correct, loss)
         find = accept_share if self.promise.kind == "accept" else partial(prove, seed=self.seed)
