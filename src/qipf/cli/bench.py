@@ -32,9 +32,8 @@ def bench(
 ) -> int:
     """Measure how well scores detect the errors of a model under distribution shift.
 
-    Finished parts of the benchmark (cells) are stored in the output folder. Run the same command again to resume an
-    interrupted benchmark. Only one process at a time can write to a folder. A plan with your own model executes the
-    code of that model.
+    Finished parts of the benchmark (cells) are stored in the output folder; run the same command again to resume. Only
+    one process at a time can write to a folder. A plan with your own model executes its code.
 
     For example:
 
@@ -42,16 +41,14 @@ def bench(
     qipf bench
     qipf bench mnist --data ~/data --output results/mnist
     qipf bench my-plan.toml --engine tcp://scheduler:8786 -o /shared/results
-    qipf bench --verify --output results/mnist
     ```
 
     Args:
         plan: A built-in plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-        output: The folder for the results; by default, bench-NAME, named after the plan.
+        output: The folder for the results; by default, bench-PLAN.
         engine: auto, local (processes), serial, or the address of a Dask scheduler whose workers can access the output
             folder.
-        data: The folder of dataset files; by default, the folder named by the environment variable QIPF_DATA. Missing
-            files are downloaded.
+        data: The folder of dataset files; by default, $QIPF_DATA. Missing files are downloaded.
         workers: The number of local processes; by default, one per core.
         device: cpu or cuda; by default, cuda if available.
         times: Measure the time per sample; --no-times postpones this to a later run.

@@ -72,35 +72,33 @@ def compare(
     executed.
 
     For the recommendation, the scorer `default` is tested against the softmax response at the 5% level. All other
-    scores share a correction for multiple testing. For tokens and pixels, at most 10,000 predictions are used, drawn at
-    random. For a regression model, the prediction intervals of several scales are compared instead of scores.
+    scores share a correction for multiple testing. For tokens and pixels, at most 10,000 random predictions are used.
+    For regression, the prediction intervals of several scales are compared instead of scores.
 
     For example:
 
     ```
-    qipf compare net.pt2 test.npz --fit train.npz
     qipf compare net.onnx test.npz --fit train.npz --output scores.html
     qipf compare mynets:build test/ --weights net.safetensors --scorers all
     qipf compare net.pt2 test.npz --shifted winter=january.npz --shift jpeg:3
-    qipf compare prices.pt2 test.npz --coverage 0.9
     ```
 
     Args:
         model: The model, as for `qipf fit`.
         data: Labelled data, as for `qipf fit`, or an .npz file with logits, labels and, optionally, features.
         fit: Labelled data to fit the scorers to, preferably the training data; by default, a random half of DATA.
-        scorers: Names of scorers, separated by commas, or all. By default: default, softmax-response, entropy, energy,
-            knn and weight-qipf; for a regression model: neighbours, head and qipf.
+        scorers: Comma-separated names of scorers, or all. By default: default, softmax-response, entropy, energy, knn
+            and weight-qipf; for regression: neighbours, head and qipf.
         shifted: Labelled shifted data for a further comparison, as NAME=FILE; may be repeated.
-        shift: A built-in shift of DATA for a further comparison, as NAME or NAME:INTENSITY; may be repeated. Images:
-            rotation, brightness, jpeg, fog, ...; tables: missing-values, swapped-values, column-drift; token ids:
-            typos, word-drops. INTENSITY is an integer from 1 to 5, except for the paper's shifts (see
-            docs/reference/data.md); by default, the middle one.
-        coverage: The nominal coverage of the intervals of a regression model; 0.9 by default.
+        shift: A built-in shift of DATA, as NAME or NAME:INTENSITY; may be repeated. Images: rotation, brightness, jpeg,
+            fog, ...; tables: missing-values, swapped-values, column-drift; token ids: typos, word-drops. INTENSITY is
+            an integer from 1 to 5, except for the paper's shifts (see docs/reference/data.md); by default, the middle
+            one.
+        coverage: The nominal coverage of regression intervals; 0.9 by default.
         task: The kind of prediction, as for `qipf fit`.
-        features: The module that the scorers read, as for `qipf fit`.
+        features: The features, as for `qipf fit`.
         output: Also write the tables and curves to a page (.html), or only the tables to a file (.csv, .json).
-        options: The options shared by all commands that run a model.
+        options: Options for running a model.
     """
     if coverage is not None and not 0 < coverage < 1:
         raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")

@@ -13,8 +13,8 @@ from qipf.cli.options import Output
 def demo(*, output: Output = Path("out/demo")) -> int:
     """Train a small network on bundled digits, and compare how well scores detect its errors on shifted images.
 
-    Write report.html to the output folder, and print a summary and the ranking of the scores. Run the same command
-    again to resume an interrupted run.
+    Write report.html, and print a summary and the ranking of the scores. Run the same command again to resume an
+    interrupted run.
 
     Args:
         output: The folder for the results and the report.

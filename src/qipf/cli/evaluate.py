@@ -55,13 +55,12 @@ def evaluate(
 
     FILE has one row per prediction, with scores (higher is less certain) and either a column `correct` (0 or 1) or the
     columns `label` and `predicted`. For the ECE and the Brier score, add the error probabilities of a score NAME in a
-    column NAME_probability, or in `probability` if there is only one score.
+    column NAME_probability, or in `probability` for a single score.
 
     For example:
 
     ```
     qipf evaluate scores.csv
-    qipf evaluate scores.parquet --bootstrap 0 --output metrics.json
     qipf evaluate scores.npz --score entropy --correct truth=guess --all
     ```
 
@@ -70,8 +69,7 @@ def evaluate(
         score: A column to evaluate; may be repeated. By default, all numeric columns except labels, indices and
             probabilities.
         correct: A column of 0s and 1s, or LABEL=PREDICTED for the columns of true and predicted classes.
-        bootstrap: The number of resamples for the 95% confidence intervals; by default, 1000, or 0 if there are more
-            than 100,000 rows.
+        bootstrap: Resamples for the 95% confidence intervals; by default, 1000, or 0 above 100,000 rows.
         all: Print all metrics instead of the six main metrics.
         paper: Also print the metrics as computed in the paper.
         output: Also write all metrics to a file (.json, .csv).

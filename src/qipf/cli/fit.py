@@ -53,7 +53,7 @@ def fit(
 ) -> None:
     """Fit a scorer to a trained model and write it to one file.
 
-    The code of MODEL is executed. DATA is only read, and pickled objects are rejected.
+    The code of MODEL is executed. Pickled objects in DATA are rejected.
 
     For example:
 
@@ -61,39 +61,36 @@ def fit(
     qipf fit net.pt2 train.npz --output net.qipf
     qipf fit net.onnx a.npz --calibrate b.npz --promise "error<=1%" -o net.qipf
     qipf fit mynets:build train/ --weights net.safetensors --output net.qipf
-    qipf fit mynets:build train.npy --labels classes.npy -o net.qipf
     qipf fit net.pt2 train.npz --scorer weight-qipf --option factor=80 -o a.qipf
-    qipf fit prices.pt2 a.npz --calibrate b.npz --promise "inside>=0.9" -o p.qipf
     ```
 
     Args:
-        model: An exported program (.pt2); an ONNX file (.onnx, or FILE.onnx:OUTPUT if the model has several outputs); a
+        model: An exported program (.pt2); an ONNX file (.onnx, or FILE.onnx:OUTPUT for one of several outputs); a
             module:callable that returns a torch module, an estimator or a function; or, if DATA contains logits, a
-            weights file (.safetensors, .h5), which is only read.
-        data: Reference data. For the recommended scorer and the task classes, use the training data; for other tasks,
-            use data that the model was not trained on. Provide an .npz file with inputs (or x) and labels (or y), or
-            with logits; an .npy file of inputs; or a folder of images with one subfolder per class. For a model with
-            several inputs, give each array the name of an input, such as input_ids. Labels are integers (N,) for
-            classes, (N, T) for tokens and (N, H, W) for pixels, 0 or 1 (N, L) for several labels per example, and
-            floating-point numbers (N,) or (N, k) for regression. Bytes are scaled to [0, 1] unless they are token ids.
+            weights file (.safetensors, .h5).
+        data: Reference data: for the task classes with the recommended scorer, the training data; for other tasks, data
+            that the model was not trained on. Provide an .npz file with inputs (or x) and labels (or y), or with
+            logits; an .npy file of inputs; or a folder of images with one subfolder per class. For a model with several
+            inputs, name each array after an input, such as input_ids. Labels are integers (N,) for classes, (N, T) for
+            tokens and (N, H, W) for pixels, 0 or 1 (N, L) for several labels per example, and floating-point numbers
+            (N,) or (N, k) for regression. Bytes are scaled to [0, 1] unless they are token ids.
         output: The file to write.
-        scorer: The name of the scorer: default (recommended; needs labels), weight-qipf (the method of the paper),
-            entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; for regression, residual-scale.
-        option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
-        calibrate: Labelled data, not used for fitting, from which error probabilities and the reference of `qipf watch`
-            are learned; for regression, prediction intervals are learned instead.
-        promise: A guarantee learned from the data of --calibrate: "error<=0.01" (at most 1% of the accepted
-            predictions are wrong) or "accept>=0.9" (at least 90% are accepted). For regression, "inside>=0.9" (each
-            target is in its interval with probability 0.9; the default) or "all inside>=0.9" (all targets of an example
-            are in their intervals with probability 0.9).
-        confidence: The probability with which a promise about errors holds or, for "accept", the level of the reported
+        scorer: The scorer: default (recommended; needs labels), weight-qipf (the method of the paper), entropy, energy,
+            margin, max-logit, softmax-response, knn, mahalanobis, ...; for regression, residual-scale.
+        option: A setting of the scorer as NAME=VALUE, such as effort=quick; may be repeated.
+        calibrate: Labelled data, not used for fitting, for learning error probabilities and the reference of `qipf
+            watch` or, for regression, prediction intervals.
+        promise: A guarantee learned from --calibrate: "error<=0.01" (at most 1% of the accepted predictions are wrong)
+            or "accept>=0.9" (at least 90% are accepted). For regression, "inside>=0.9" (each target is in its interval
+            with probability 0.9; the default) or "all inside>=0.9" (jointly for all targets of an example).
+        confidence: The probability with which a promise about errors holds or, for "accept", the level of the
             confidence intervals; 0.95 by default.
         task: The kind of prediction: classes, labels, tokens, pixels or numbers; inferred from the data by default.
             Options are appended as NAME:OPTION=VALUE, such as pixels:tile=512, or tokens:shift=false if a label belongs
             to the token at the same position.
         features: The module or ONNX tensor that the scorer reads. By default, the recommended scorer selects its
             features, and other scorers read the input of the last linear layer.
-        options: The options shared by all commands that run a model.
+        options: Options for running a model.
     """
     read = (split_model(model)[0], data, options.weights, options.labels, calibrate)
     check_output(output, *read, endings=[".qipf"])

@@ -14,21 +14,17 @@ from qipf.cli.options import Output
 def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     """Draw figures for light and dark pages, each with a caption and its data as CSV.
 
-    Each figure is written to its own subfolder of the output folder.
-
     For example:
 
     ```
     qipf research gallery --output figures
-    qipf research gallery sine --output figures
     QIPF_DATA=~/data qipf research gallery corruptions --dataset mnist -o figures
     ```
 
     Args:
         names: The figures to draw (sine, corruptions); all by default.
-        output: The folder to write to, which is created if necessary.
-        dataset: The dataset for the `corruptions` figure: digits (bundled), or a dataset of images in the folder named
-            by the environment variable QIPF_DATA.
+        output: The folder to write to, with one subfolder per figure.
+        dataset: The dataset for the `corruptions` figure: digits (bundled), or an image dataset in $QIPF_DATA.
     """
     require("matplotlib", extra="bench")
     from qipf.study import datasets

@@ -20,19 +20,17 @@ WIDTH = 64
 def inspect(file: str, /, *, json: bool = False) -> None:
     """Show the contents of a fitted scorer's file, or the tensors of an ONNX model.
 
-    Nothing in a scorer's file is executed, and the file's checksum is verified. An ONNX model is loaded but not run on
-    data.
+    Nothing in a scorer's file is executed, and its checksum is verified. An ONNX model is loaded but not run.
 
     For example:
 
     ```
     qipf inspect net.qipf
-    qipf inspect net.qipf --json
     qipf inspect net.onnx:logits
     ```
 
     Args:
-        file: A file written by `qipf fit`, or an .onnx file (FILE.onnx:OUTPUT if the model has several outputs).
+        file: A file written by `qipf fit`, or an .onnx file (FILE.onnx:OUTPUT for one of several outputs).
         json: Print JSON instead of text.
     """
     from qipf.scores.saving import load, read

@@ -20,9 +20,9 @@ class ModelOptions:
     Args:
         weights: A .safetensors checkpoint for a model given as module:callable.
         labels: An .npy file of labels, with one row per example, if DATA has no labels.
-        labels_from: The label of the first class, for example 1 if labels are counted from 1.
-        device: The device to run the model on, for example cuda.
-        batch_size: The number of examples per forward pass.
+        labels_from: The label of the first class, usually 0 or 1.
+        device: The device of the model, such as cuda.
+        batch_size: Examples per forward pass.
     """
 
     weights: Path | None = None

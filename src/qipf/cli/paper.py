@@ -11,21 +11,19 @@ from qipf.cli.options import Output
 def paper(*, output: Output = Path("out/paper"), full: bool = False) -> int:
     """Compare the paper's score (QIPF) with competing methods under shift, and write a page with the paper's tables.
 
-    Train a LeNet on MNIST if the dataset files are in the folder named by the environment variable QIPF_DATA or have
-    been downloaded before; otherwise, train a small network on the bundled digits. The page, report.html, contains
-    Table 1 (reduced unless --full is given), the claims of the paper, the field and its modes, histograms, and ROC
-    curves. Run the same command again to resume an interrupted run.
+    Train a LeNet on MNIST if its files are in $QIPF_DATA or were downloaded before; otherwise, train a small network on
+    the bundled digits. The page, report.html, contains Table 1 (reduced without --full), the claims of the paper, the
+    field and its modes, histograms, and ROC curves. Run the same command again to resume an interrupted run.
 
     For example:
 
     ```
     qipf paper
     QIPF_DATA=~/data qipf paper
-    qipf paper --full
     ```
 
     Args:
-        output: The parent folder; the results and the report are written to a subfolder named after the plan.
+        output: The parent folder; results and report are written to a subfolder named after the plan.
         full: Run all networks, shifts and methods of the paper, which takes hours on a GPU.
     """
     plan = "paper" if full else "paper-mnist" if _has_mnist() else "paper-digits"

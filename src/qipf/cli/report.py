@@ -12,11 +12,10 @@ from qipf.cli.options import Output
 
 
 def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
-    """Write the report of a benchmark as one HTML file that can be opened offline.
+    """Write the report of a benchmark as one self-contained HTML file.
 
-    If the benchmark store is not available, a folder with a table (table.csv, table.parquet or table.csv.gz) is enough;
-    the page then lists the parts that are missing. Example images require the dataset files in the folder named by the
-    environment variable QIPF_DATA.
+    A folder with only the table of the benchmark (table.csv, table.parquet or table.csv.gz) is enough; the page then
+    lists the missing parts. Example images require the dataset files in $QIPF_DATA.
 
     For example:
 
@@ -25,7 +24,7 @@ def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     ```
 
     Args:
-        store: The output folder of `qipf bench`, or a folder that contains its table.
+        store: The output folder of `qipf bench`, or a folder with its table.
         output: The HTML file to write.
     """
     from qipf.study.report import write_report

@@ -37,7 +37,7 @@ OPTIONS = ("effort", "size", "seed")
 
 
 def split_model(model: str) -> tuple[str, str | None]:
-    """Split FILE.onnx:OUTPUT into the file and the name of the output, which is None if no output is named."""
+    """Split FILE.onnx:OUTPUT into the file and the name of the output (or None)."""
     file, found, output = model.partition(".onnx:")
     return (f"{file}.onnx", output) if found and output else (model, None)
 
@@ -128,10 +128,10 @@ class Work:
 
     Attributes:
         net: The result of `load`.
-        runner: The runner of the model; None if the data contains logits.
+        runner: The runner; None if the data contains logits.
         output: The shape of the output of the model, or of the logits in the data.
-        features: The name of the module whose output scorers read, if specified.
-        batch_size: The maximum number of examples per pass.
+        features: The module whose output scorers read, if specified.
+        batch_size: Examples per pass.
     """
 
     net: Any

@@ -49,18 +49,17 @@ def score(
 ) -> None:
     """Write the uncertainty of every prediction to a table; higher values mean less certain predictions.
 
-    The uncertainty of the recommended scorer is the log odds against the prediction, which are negative for confident
-    predictions. Other columns are row, file (for images), predicted (the class), probability (of an error, if FILE was
-    fitted with --calibrate), accept (if FILE was fitted with --promise), label and correct (if DATA has labels), and
-    scorer. For a regression model, prediction, scale (the expected absolute error), lower, upper and inside replace
-    predicted, probability, accept and correct. If there are several targets, these columns and label are repeated
-    for each target, and their names end in its index, as in prediction_0.
+    The uncertainty of the recommended scorer is the log odds against the prediction, negative for confident
+    predictions. Other columns are row, file (for images), predicted (the class), probability (of an error, with `qipf
+    fit --calibrate`), accept (with `qipf fit --promise`), label and correct (if DATA has labels), and scorer. For
+    regression, prediction, scale (the expected absolute error), lower, upper and inside replace predicted, probability,
+    accept and correct. With several targets, these columns and label are repeated with the index of the target, as in
+    prediction_0.
 
     For example:
 
     ```
     qipf score net.qipf new.npz --model net.pt2 --output scores.csv
-    qipf score net.qipf photos/ --model net.onnx --output scores.parquet
     qipf score net.qipf logits.npz --output scores.csv
     ```
 
@@ -68,13 +67,13 @@ def score(
         file: A file written by `qipf fit`.
         data: Inputs, as for `qipf fit`, or an .npz file with logits and, if the scorer needs them, features.
         output: The table to write (.csv, .parquet), with one row per prediction, or per image for pixels. For pixels,
-            it may also be an .npy file for all uncertainty maps (N, H, W), or a new folder for PNG files with uncertain
+            alternatively an .npy file of all uncertainty maps (N, H, W), or a new folder of PNG files with uncertain
             pixels in colour.
         model: The model, as for `qipf fit`; its code is executed. Not needed if DATA contains logits.
         modes: Also write the modes of the scorer, with one column per order.
-        views: The number of views per image to average over, including the image itself; each view needs one pass. By
-            default, the number that FILE was fitted with.
-        options: The options shared by all commands that run a model.
+        views: Views per image to average over, including the image itself; each view needs one pass. By default, as in
+            the fit.
+        options: Options for running a model.
     """
     from qipf.scores.saving import load as load_scorer
 

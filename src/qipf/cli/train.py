@@ -43,13 +43,12 @@ def train(
         dataset: digits, mnist, kmnist, fashion-mnist, cifar10, two-moons or regression.
         net: lenet, vgg3, resnet18, small-cnn, mlp-regression or mlp-moons; by default, chosen according
             to the dataset.
-        data: The folder of dataset files; by default, the folder named by the environment variable QIPF_DATA. Missing
-            files are downloaded.
+        data: The folder of dataset files; by default, $QIPF_DATA. Missing files are downloaded.
         output: The file to write; NET-DATASET.safetensors by default.
         epochs: The number of epochs; by default, as in the research.
-        seed: The seed for the initial weights, the order of the data, augmentation and dropout.
+        seed: The seed of all random choices.
         device: cpu, cuda or cuda:N; by default, a GPU if available.
-        checkpoint: A file from which an interrupted run resumes; it is written after every epoch.
+        checkpoint: A file, written after every epoch, from which an interrupted run resumes.
     """
     from qipf import training
     from qipf.study import datasets, nets

@@ -55,13 +55,11 @@ def watch(
     and, optionally, `predicted`, `time`, `file`, and `label` or `correct`. Rows may be appended to CSV files, and
     Parquet files may be added to a folder. All tables are read again after a restart.
 
-    The page shows the images with the least certain predictions if the column `file` names images below the current
-    folder.
+    The page shows the least certain images if the column `file` names images below the current folder.
 
     For example:
 
     ```
-    qipf watch scores/ --reference net.qipf
     qipf watch scores/ --reference net.qipf --port 8765
     qipf watch scores.csv --reference net.qipf --once --output status.html
     ```
@@ -71,8 +69,8 @@ def watch(
         reference: A file written by `qipf fit --calibrate`.
         output: A page (.html) or Prometheus metrics (.prom, .txt) to write after every change; may be repeated.
         port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics; 0 selects a free port.
-        every: The number of seconds between updates.
-        once: Read the tables once and exit; the exit code is 3 if an alarm is raised.
+        every: Seconds between updates.
+        once: Read the tables once and exit, with code 3 if an alarm is raised.
     """
     from qipf.decisions.monitor import Monitor
     from qipf.scores.saving import load

@@ -55,7 +55,6 @@ class Batch(NamedTuple):
         kwargs: Keyword arguments of the model.
         labels: One label or row of labels per input, or None.
         mask: The attention mask in the data, or None.
-        rows: The number of rows.
         number: The index of the batch.
         numbers: The index of each row in the user's data; perturbed copies of a row keep its index.
     """
@@ -103,7 +102,7 @@ class Source:
 
     Args:
         data: An array, (inputs, labels), a dict of arrays, a dataset, a loader, or an iterable of batches.
-        batch_size: Rows per batch, unless `data` is already divided into batches.
+        batch_size: Rows per batch, unless `data` is already batched.
         numbers: The index of each row in the original data; None to count from 0.
 
     Attributes:
@@ -154,7 +153,7 @@ class Source:
         return self._batches() if started is None else started
 
     def peek(self) -> tuple[Any, Any, Sequence[int]] | None:
-        """Return the first batch without consuming it, or None if there are no batches."""
+        """Return the first batch without consuming it, or None."""
         stream = iter(self)
         first = next(stream, None)
         self._started = stream if first is None else chain([first], stream)
@@ -233,7 +232,7 @@ def take(values: Any, rows: Any) -> Any:
 
 
 def row_count(values: Any) -> int | None:
-    """Return the number of rows of the first array in a nested structure, or None if there is no array."""
+    """Return the number of rows of the first array in a nested structure, or None."""
     if is_array(values):
         return len(values) if len(values.shape) else None
     parts = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()

@@ -110,7 +110,7 @@ def open_npy(path: Path) -> np.ndarray:
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """Convert an array to the native byte order, which PyTorch requires."""
+    """Convert an array to the native byte order."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -82,7 +82,7 @@ class Data:
         return part
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the images in the given rows: the first four-dimensional input or, if there is none, the first."""
+        """Return the images in the given rows: the first four-dimensional input, or else the first."""
         arrays = self.read(np.asarray(rows))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
@@ -132,7 +132,7 @@ class FileSource(Source):
         data: The result of `Data.bound`.
         inputs: The inputs of the model.
         batch_size: Rows per batch.
-        ids: Treat two-dimensional inputs of type uint8 as token ids instead of numeric features.
+        ids: Treat two-dimensional inputs of type uint8 as token ids.
     """
 
     def __init__(self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False) -> None:

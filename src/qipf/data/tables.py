@@ -139,7 +139,7 @@ def _claimed(about: Any) -> int:
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow column; equal strings in a dictionary-encoded column share one object."""
+    """Return the values of an Arrow column."""
     values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
@@ -181,7 +181,7 @@ def read_correct(
     Args:
         columns: The table.
         correct: The column of zeros and ones, or of true and false.
-        label: The column of true classes, used if there is no column `correct`.
+        label: The column of true classes.
         predicted: The column of predicted classes.
 
     Raises:
@@ -222,7 +222,7 @@ def missing(values: np.ndarray) -> np.ndarray:
 
 
 def check_values(name: str, values: np.ndarray, bad: np.ndarray, expected: str) -> None:
-    """Raise Problem for the first bad value of a column, if there is one."""
+    """Raise Problem for the first bad value of a column."""
     if bad.any():
         row = int(np.argmax(bad))
         value = values[row]

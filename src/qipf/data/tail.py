@@ -18,8 +18,7 @@ SHORTER = "files may only grow, so write a new file instead"
 class Tail:
     """A reader of the rows appended to a file or folder since the previous call to `new`.
 
-    A Parquet file may be replaced by a longer one. An incomplete last line of a CSV file, or a Parquet file that cannot
-    be read yet, is left for the next call.
+    A Parquet file may be replaced by a longer one. Incomplete CSV lines and Parquet files are left for the next call.
     """
 
     def __init__(self, path: Path) -> None:

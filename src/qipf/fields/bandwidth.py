@@ -33,7 +33,7 @@ def silverman(samples: Array) -> float:
         samples: An array (n,) or (n, d).
 
     Raises:
-        ValueError: The samples are all equal, not finite or of the wrong shape.
+        ValueError: The samples are all equal or not finite.
     """
     values = to_numpy(as_samples(samples, "samples")).astype(np.float64)
     n, d = values.shape
@@ -82,8 +82,8 @@ def cross_validated_factor(
 ) -> FactorChoice:
     """Choose the multiple of Silverman's bandwidth for which a score best detects errors on clean, held-out data.
 
-    The factor with the highest ROC-AUC, averaged over stratified folds, is chosen. Ties are broken by the average
-    precision, also averaged over the folds, and then by the order of the factors.
+    The factor with the highest ROC-AUC, averaged over stratified folds, is chosen. Ties are broken by the mean average
+    precision, and then by the order of the factors.
 
     Args:
         score: A function that takes a factor and returns the uncertainty (N,) of the predictions.
@@ -93,7 +93,7 @@ def cross_validated_factor(
         seed: The seed of the split into folds.
 
     Raises:
-        ValueError: A fold would contain no errors or only errors, or an argument is invalid.
+        ValueError: A fold would contain no errors or only errors.
     """
     wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
     if not namespace(wrong).isdtype(wrong.dtype, "bool") or wrong.ndim != 1:

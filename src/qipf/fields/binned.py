@@ -26,7 +26,7 @@ Values = tuple[np.ndarray, np.ndarray, np.ndarray]
 class BinnedField:
     """A one-dimensional `Field` computed from bins, with a relative error in psi below 1e-12.
 
-    Results have the library, dtype and device of the query, but automatic differentiation is not supported.
+    Unlike `Field`, this class does not support automatic differentiation.
 
     Args:
         measure: The binned samples, relative to `centre` and in units of the bandwidth.
@@ -71,7 +71,7 @@ class BinnedField:
         return self.derivatives(y).log
 
     def derivatives(self, y: Array) -> Derivatives:
-        """Return log psi and the relative derivatives of psi, as `Field.derivatives` does."""
+        """See `Field.derivatives`."""
         queries, single = as_queries(y, 1)
         u = (to_numpy(queries)[:, 0].astype(np.float64) - self.centre) / self.bandwidth
         log, first, second = self.measure.evaluate(np.clip(u, -FAR, FAR))

@@ -40,14 +40,9 @@ class Field:
     Queries can be NumPy, PyTorch or JAX arrays; results have the library, dtype and device of the query.
 
     Args:
-        samples: An array (n,) or (n, d) of real floating-point numbers.
+        samples: An array (n,) or (n, d) of finite, real floating-point numbers.
         bandwidth: The standard deviation s of the kernel, in the units of the samples.
-        memory: The maximum scratch memory of one evaluation, in bytes.
-
-    Raises:
-        ValueError: The samples are empty, not finite or of the wrong shape, `bandwidth` is not positive, or `memory` is
-            less than 65,536 bytes.
-        TypeError: The samples are integers or complex numbers.
+        memory: The maximum scratch memory of one evaluation, in bytes; at least 65,536.
     """
 
     def __init__(self, samples: Array, bandwidth: float, *, memory: int = SCRATCH) -> None:
@@ -78,7 +73,7 @@ class Field:
         return self._evaluate(y, derivatives=False)[0]
 
     def derivatives(self, y: Array) -> Derivatives:
-        """Return log psi, and the derivatives of psi relative to psi, in units of the bandwidth.
+        """Return the `Derivatives` at the queries.
 
         Args:
             y: Queries (N, d), or (N,) if d = 1. A single query has the shape (d,), or () if d = 1; its results have no

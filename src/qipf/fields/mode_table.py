@@ -35,18 +35,14 @@ class ModeTable:
     r"""The uncertainty modes of even orders as functions of one variable z, and their mean, which is the paper's score.
 
     With y = (z - mean) / std, the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or
-    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. A mode has breaks at the poles of V_k and at
-    points where a different term of the minimum becomes the smallest. Between the breaks, the table stores polynomials
-    for u = f / (f + c), which is smooth even near a pole. For a mode, c is the median of its positive values for y from
-    -3 to 3 (1 if there are none); for the mean of the modes, c is the mean of their values of c.
+    :math:`f = V_k(y) - \min(V_k(y), L_k)` for a given lower bound L_k. Between the poles and kinks of f, the table
+    stores polynomials for u = f / (f + c), which is smooth even near a pole. For a mode, c is the median of its
+    positive values for y from -3 to 3 (1 if there are none); for the mean of the modes, c is the mean of their values
+    of c.
 
     The error in f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
-    Args:
-        arrays: The arrays that `fit` creates.
-
-    Raises:
-        ValueError: Arrays are missing or inconsistent.
+    Use `fit` to create a table.
     """
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
@@ -76,8 +72,8 @@ class ModeTable:
             orders: The Hermite orders; the result is None unless all are even and at least 2.
             root: Take the square root of the field first.
             radius: The distance r, in units of y.
-            mean: The mean in y = (z - mean) / std.
-            std: The standard deviation in y = (z - mean) / std.
+            mean: The mean in the definition of y.
+            std: The standard deviation in the definition of y.
             lowest: The lower bounds L_k, (K,); None for the minimum over {y - r, y, y + r}.
             tolerance: The tolerance in the error bound of `ModeTable`.
         """

@@ -78,10 +78,10 @@ def uncertainty_modes(
         lower_bound: The points over which the minimum is taken: {y - r, y, y + r} for "neighbourhood" (in R^d, along
             the gradient of log psi), all queries for "batch", or `reference` and the query itself for "reference".
         radius: The distance r, in the units of the samples.
-        reference: The points for `lower_bound="reference"`, in a shape that the field accepts.
+        reference: The points for `lower_bound="reference"`.
 
     Returns:
-        An array of non-negative values, (N, K), or (K,) for a single query.
+        Non-negative values (N, K), or (K,) for a single query.
     """
     orders = check_orders(orders)
     check_choice("lower_bound", lower_bound, get_args(LowerBound))

@@ -34,7 +34,7 @@ class FieldSketch:
 
     The bandwidth need not be known while weights are added, but it must not be too small for the bins of the sketch.
 
-    A sketch takes up at most 120 MiB, and usually a few MiB. Adding weights needs up to 90 MiB of scratch memory.
+    A sketch takes up at most 120 MiB, usually a few MiB, and adding weights needs up to 90 MiB of scratch memory.
 
     Args:
         bandwidth: The bandwidth of the kernels, in the units of the weights.
@@ -46,9 +46,6 @@ class FieldSketch:
         count: The number of weights.
         minimum: The smallest weight.
         maximum: The largest weight.
-
-    Raises:
-        ValueError: Both `bandwidth` and `factor` are passed, one of them is not positive, or `origin` is not finite.
     """
 
     def __init__(self, bandwidth: float | None = None, factor: float | None = None, *, origin: float = 0.0) -> None:
@@ -72,7 +69,6 @@ class FieldSketch:
 
         Raises:
             ValueError: A weight is NaN, infinite or beyond the range of float32.
-            TypeError: The weights are not floating-point numbers.
         """
         chunk = as_array(chunk, "chunk")
         counted = _pattern_counts(chunk) if self.origin == 0.0 else None
@@ -140,10 +136,9 @@ class FieldSketch:
         return self
 
     def merge_ranks(self, group: Any = None) -> Self:
-        """Merge the sketches of all processes of a torch.distributed group; every process gets the result.
+        """Merge the sketches of all processes of a torch.distributed group (None for the default group).
 
-        Args:
-            group: The process group; None selects the default group.
+        Every process gets the result.
         """
         distributed = require("torch", extra="torch").distributed
         states: list[Any] = [None] * distributed.get_world_size(group)
@@ -165,15 +160,14 @@ class FieldSketch:
         """Return the field of all weights added so far; more weights can be added afterwards.
 
         Args:
-            bandwidth: The bandwidth, which overrides the bandwidth or factor of the sketch.
-            factor: The factor, which overrides the bandwidth or factor of the sketch.
+            bandwidth: The bandwidth, which overrides the settings of the sketch.
+            factor: A multiple of Silverman's bandwidth, likewise.
             standardise: Return the field of (w - mean) / std.
             tolerance: The maximum relative error in the second derivative due to the width of the bins.
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
-            ValueError: No weights were added, or not exactly one of `bandwidth` and `factor` is set, here or in the
-                constructor.
+            ValueError: No weights were added, or neither `bandwidth` nor `factor` is set.
         """
         if bandwidth is None and factor is None:
             bandwidth, factor = self.bandwidth, self.factor

@@ -10,13 +10,7 @@ from qipf.arrays import Array, to_numpy
 
 
 def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tuple[np.ndarray, np.ndarray]:
-    """Return float64 scores (N,) and booleans (N,) that are True for wrong predictions.
-
-    Raises:
-        ValueError: The shapes are not (N,) for the same N, a score is not finite, or a value of `correct` is neither 0
-            nor 1.
-        TypeError: The values are neither real numbers nor booleans.
-    """
+    """Validate and return float64 scores (N,), and booleans (N,) that are True for wrong predictions."""
     scores = finite(uncertainty, name)
     flags = vector(correct, "correct")
     if len(flags) != len(scores):

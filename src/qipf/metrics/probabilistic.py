@@ -32,7 +32,6 @@ class Calibration:
     Args:
         p: (N,) error probabilities, or scores scaled to [0, 1].
         wrong: (N,), 1 for an error and 0 otherwise.
-        bins: The number of bins.
     """
 
     def __init__(self, p: np.ndarray, wrong: np.ndarray, bins: int = BINS) -> None:

@@ -153,7 +153,7 @@ def aurc(c: Counts) -> np.ndarray:
 
 @_metric
 def excess_aurc(c: Counts) -> np.ndarray:
-    """Return `aurc` minus its value for a perfect ranking of the same predictions; 0 is perfect."""
+    """Return `aurc` minus its value for a perfect ranking of the same predictions."""
     harmonic = _harmonic(c)
     late = harmonic[c.n.astype(np.int64)] - harmonic[c.right.astype(np.int64)]
     return FORMULAS["aurc"](c) - (c.total - c.right * late) / c.n

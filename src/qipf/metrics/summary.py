@@ -67,25 +67,25 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure how well `uncertainty` detects wrong predictions, with 95% bootstrap intervals for every metric.
 
-    Calibration metrics come in two versions. The `proper` version uses `probability`, which should come from a
-    calibrator such as `qipf.ErrorProbability`, fitted to clean held-out data. The `paper` version uses the min-max
-    scaled score, which is not a probability.
+    Calibration metrics come in two versions. `proper` uses `probability`, which should come from a calibrator such as
+    `qipf.ErrorProbability`, fitted to clean held-out data. `paper` uses the min-max scaled score, which is not a
+    probability.
 
     Args:
-        uncertainty: One score per prediction; a higher score means less certainty.
+        uncertainty: One score per prediction; higher is less certain.
         correct: Whether each prediction is correct, as booleans or zeros and ones.
         probability: The probability that each prediction is wrong.
         groups: The group of each prediction, for dependent predictions such as the pixels of an image. Entire groups
-            are resampled. If there is only one group, no intervals are computed.
+            are resampled; a single group yields no intervals.
         bootstrap: The number of resamples; 0 disables intervals. The default is 1,000 for up to about 33,000
             predictions, fewer for up to about 335,000, and 0 for more.
         seed: The seed of the resamples.
-        progress: Show a progress bar if resampling takes more than about a second.
+        progress: Show a progress bar.
 
     Returns:
         A dictionary with the numbers of predictions ("n") and errors ("errors"), and the value of every metric, keyed
-        as in `METRICS`. The bounds of the interval of a metric are keyed by its name followed by "_low" and "_high".
-        Undefined metrics are NaN; "reasons" maps their names to the reasons.
+        as in `METRICS`. The keys of interval bounds end in "_low" and "_high". Undefined metrics are NaN; "reasons"
+        maps their names to the reasons.
     """
     if bootstrap is not None:
         check_whole("bootstrap", bootstrap, 0)
@@ -132,7 +132,7 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 def measure(
     scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, resamples: Iterable[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return every metric for every resample; a metric that is undefined in a resample is NaN.
+    """Return every metric for every resample; undefined metrics are NaN.
 
     Args:
         scores: (N,), in ascending order; N is at least 1.

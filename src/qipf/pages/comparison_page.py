@@ -21,10 +21,8 @@ Curve = tuple[np.ndarray, np.ndarray]
 def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Sequence[str]]]) -> str:
     """Return the page as HTML.
 
-    Args:
-        found: The comparison of scores or of intervals.
-        head: The column names of the tables.
-        cells: The rows of each table, keyed by the name of the set, which is "" for the original data.
+    `head` contains the column names of the tables, and `cells` their rows, keyed by the name of the set ("" for the
+    original data).
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [

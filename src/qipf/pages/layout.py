@@ -28,8 +28,7 @@ def _environment(folder: Path) -> Any:
 def render(template: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Render a template; values are escaped unless the template marks them safe.
 
-    Templates of pages use `title`, `refresh` (seconds until the browser reloads the page; 0 to disable reloading) and
-    `style` (additional CSS).
+    Templates of pages use `title`, `refresh` (seconds between reloads; 0 to disable) and `style` (additional CSS).
     """
     return _environment(folder).get_template(template).render(**values)
 

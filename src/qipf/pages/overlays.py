@@ -36,10 +36,6 @@ def overlay(
             `high` to compare images.
         high: The uncertainty from which a pixel has the full colour; by default, the maximum.
         strength: The opacity of the colour at `high`, from 0 to 1.
-
-    Raises:
-        ValueError: The shapes differ, no uncertainty is finite, `strength` is not in [0, 1], or `low` and `high` are
-            not finite numbers in ascending order.
     """
     doubt = to_numpy(uncertainty).astype(np.float64)
     if doubt.ndim != 2:
@@ -104,7 +100,7 @@ class Overlay:
 def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the images at the quantiles `SHOWN` of the mean score.
 
-    `groups` contains the index of the image of each scored pixel, and `count` is the number of images.
+    `groups` contains the image index of each scored pixel.
     """
     means = summarise(scores, groups, count)
     order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
@@ -126,7 +122,7 @@ def draw_overlays(
     """Draw the overlays of N images.
 
     Args:
-        images: Inputs of the model, (c, H, W); channels are averaged unless there are one or three.
+        images: Inputs of the model, (c, H, W).
         uncertainty: (N, h, w); images are resized to (h, w).
         wrong: (N, h, w), True for wrong predictions.
         labelled: (N, h, w), True for pixels with a label.
@@ -156,5 +152,5 @@ def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
-    """Render overlays, keyed by the title of each set of images, as HTML; `score` is the name of the score."""
+    """Render overlays, keyed by the title of each set of images, as HTML."""
     return render("overlays.html.j2", shown=shown, score=score)

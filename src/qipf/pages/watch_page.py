@@ -18,13 +18,9 @@ MARGINS = (52.0, 10.0, 12.0, 20.0)
 def page(
     monitor: Monitor, *, title: str = "qipf watch", refresh: int = 0, images: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Return the page as HTML.
+    """Return the page as HTML, which the browser reloads every `refresh` seconds unless `refresh` is 0.
 
-    Args:
-        monitor: The monitor.
-        title: The title of the page.
-        refresh: Seconds until the browser reloads the page; 0 to disable reloading.
-        images: Captions and data URLs of the inputs with the least certain predictions.
+    `images` contains captions and data URLs of the inputs with the least certain predictions.
     """
     status = monitor.status()
     live, reference = monitor.test.counts - monitor.test.reference, monitor.test.reference

@@ -23,11 +23,10 @@ class MCDropout(Predictive):
     """Dropout after each convolutional block and before each dense layer, enabled during prediction.
 
     p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass (appendix
-    F.2 of the paper). The dropout layers are inserted into a copy of the network. Dropout that the network already has
-    is also enabled: dropout modules and functions, and dropout of attention weights in `torch.nn.MultiheadAttention`.
-    In modules that call `scaled_dot_product_attention` directly, and in `MultiheadAttention` with extra keys and values
-    (such as `add_bias_kv`), attention dropout stays disabled, and a warning is issued. All other layers run in
-    evaluation mode.
+    F.2 of the paper). The dropout layers are inserted into a copy of the network. The network's own dropout is also
+    enabled: dropout modules and functions, and attention dropout in `torch.nn.MultiheadAttention`. Attention dropout
+    stays disabled, with a warning, in modules that call `scaled_dot_product_attention` directly and in
+    `MultiheadAttention` with extra keys and values (such as `add_bias_kv`). All other layers run in evaluation mode.
     """
 
     name: ClassVar[str] = "mc-dropout"

@@ -87,6 +87,6 @@ class DeepEnsemble(Snapshots):
 
 
 def snapshot(network: nn.Module) -> dict[str, Tensor]:
-    """Return copies of all parameters and buffers, keyed by name; a tensor with several names is copied once."""
+    """Return copies of all parameters and buffers, keyed by name."""
     tensors = [*network.named_parameters(), *network.named_buffers()]
     return {name: tensor.detach().clone() for name, tensor in tensors}

@@ -81,12 +81,9 @@ def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own:
 class Masks(torch.overrides.TorchFunctionMode):
     """Enable dropout in a forward pass, with masks that depend on a seed.
 
-    This applies to dropout modules and functions, and to attention dropout in `torch.nn.MultiheadAttention` without
-    extra keys and values. It does not apply to attention dropout in modules that call `scaled_dot_product_attention`
-    directly, because such modules usually pass the rate only during training. Other layers stay in their current mode.
+    This applies to the same dropout as `MCDropout`. Other layers stay in their current mode.
 
-    In each dropout call, all examples share one mask, so that a pass corresponds to one randomly drawn network. For
-    each input, the distribution over passes is the same as with separate masks.
+    In each dropout call, all examples share one mask, so that a pass corresponds to one randomly drawn network.
     """
 
     def __init__(self, seed: int, shapes: Sequence[torch.Size], *, rate: float | None, own: bool = True) -> None:

@@ -27,8 +27,8 @@ ModelOrFactory = nn.Module | Callable[[], nn.Module]
 class Predictive(ABC):
     """Base class of multi-pass methods, which sample several predictions per input.
 
-    A subclass implements `_fit` and `_network`, and sets `passes`, the default number of passes. A subclass with
-    fitted values other than the weights of the network also overrides `_state` and `_load_state`.
+    A subclass implements `_fit` and `_network`, and sets `passes`, the default number of passes. If it fits more than
+    the weights of the network, it also overrides `_state` and `_load_state`.
     """
 
     name: ClassVar[str]
@@ -55,7 +55,7 @@ class Predictive(ABC):
             model_or_factory: A network, or a function without arguments that builds a new one.
             data: Training inputs and targets: a Split, a pair of tensors or a TensorDataset. Integer targets are
                 classes; floating-point targets are regression targets.
-            seed: The random seed of the fit.
+            seed: The random seed.
             device: The training device; by default the device of the network or, for a factory, of the data.
             progress: Show a progress bar.
         """
@@ -99,14 +99,14 @@ class Predictive(ABC):
         memory: int = 256 * 2**20,
         progress: bool = True,
     ) -> Summary:
-        """Compute the statistics of `Summary` over n passes without storing the results of all passes.
+        """Compute the statistics of `Summary` over n passes without storing all passes.
 
         Args:
             x: The inputs; the first axis has length N.
             n: The number of passes; by default the method's `passes`.
             seed: The seed of the passes.
-            batch_size: The number of inputs per batch.
-            base_classes: The classes (N,) that the base network predicts, for the statistics of the base class.
+            batch_size: Inputs per batch.
+            base_classes: The classes (N,) that the base network predicts.
             memory: The maximum number of bytes for the running sums and the features of last-layer methods.
             progress: Show a progress bar.
         """
@@ -141,7 +141,7 @@ class Predictive(ABC):
         return whole._replace(minus_max_logit_of_one_pass=logit)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the fitted state as CPU tensors that share no memory, as safetensors requires."""
+        """Return the fitted state as CPU tensors that share no memory."""
         self._ready()
         state = {"example": self._example, "classes": torch.tensor(self._classes), **self._state()}
         return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
@@ -154,7 +154,7 @@ class Predictive(ABC):
         *,
         device: str | torch.device | None = None,
     ) -> Self:
-        """Restore a fitted state; this method must have the same settings as the method that was fitted.
+        """Restore a state that was fitted with the same settings.
 
         Args:
             model_or_factory: A network of the same architecture, with any weights, or a factory that builds one.

@@ -19,14 +19,14 @@ class Summary(NamedTuple):
 
     Attributes:
         mean: Mean probabilities (N, C); mean outputs for regression.
-        std: Standard deviation of each probability or output over the passes (N, C), with the number of passes as the
-            divisor, as in the authors' code.
+        std: Standard deviation of each probability or output (N, C), with the number of passes as the divisor, as in
+            the authors' code.
         predicted: The class c_mean, (N,). This and all following statistics are None for regression.
         std_of_mean_class: std_k p_k(c_mean), (N,); used by the authors' code for ensembles.
-        std_of_base_class: std_k p_k(c_base), (N,); used in the paper (appendix F). None if no base classes are given.
+        std_of_base_class: std_k p_k(c_base), (N,); used in the paper (appendix F). None without base classes.
         entropy_of_mean: -sum_c m_c log m_c, (N,); Lakshminarayanan et al. 2017, Maddox et al. 2019.
-        contrast_of_base_class: log(1 - m(c_base)) - log m(c_base), (N,); recommended for ensembles. None if no base
-            classes are given.
+        contrast_of_base_class: log(1 - m(c_base)) - log m(c_base), (N,); recommended for ensembles. None without base
+            classes.
         mutual_information: The entropy of m minus the mean entropy of the p_k, (N,); Houlsby et al. 2011.
         minus_max_logit_of_one_pass: -max_c f_c(x; w), with one sample of w per input, (N,); used by the authors' code
             for SVI and SVI-LL. None for other methods.

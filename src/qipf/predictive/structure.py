@@ -33,11 +33,11 @@ class Step:
 
     Attributes:
         kind: The event. "block end" is the end of a user-defined block of convolutions; "unknown dropout" is attention
-            dropout that cannot be enabled, because its rate is passed only during training or because there are extra
-            keys or values.
+            dropout that cannot be enabled, because its rate is passed only during training or there are extra keys or
+            values.
         name: The name of the module; empty for "dropout", which may be a function.
         reduced: True for a convolution whose input is smaller than the output of the previous convolution, because of
-            pooling between them.
+            pooling.
     """
 
     kind: Kind
@@ -58,7 +58,7 @@ def trace(network: nn.Module, example: Tensor) -> list[Step]:
 
 
 def last(steps: list[Step], kind: Kind) -> str | None:
-    """Return the name of the last layer of the given kind, or None if there is none."""
+    """Return the name of the last layer of the given kind, or None."""
     return next((step.name for step in reversed(steps) if step.kind == kind), None)
 
 
@@ -151,7 +151,7 @@ def attention_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
 
 
 def can_drop(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if `attend` supports this call to `ATTENTION`, that is, if there are no extra keys or values."""
+    """Return True if `attend` supports this call to `ATTENTION` (without extra keys or values)."""
     given = _SIGNATURE.bind(*args, **kwargs).arguments
     return not given.get("add_zero_attn") and all(given.get(name) is None for name in _EXTRA)
 

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 class SGDIterates(Snapshots):
-    """The weights visited by SGD at a constant learning rate, starting from the trained network.
-
-    Pass k runs the network with the weights of iterate k.
-    """
+    """The weights visited by SGD at a constant learning rate, starting from the trained network."""
 
     name: ClassVar[str] = "sgd-iterates"
     stored_as: ClassVar[str] = "iterates"
@@ -90,9 +87,8 @@ class SWAG(SGDIterates):
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
     and their covariance is scale * (diag v + D^T D / (K - 1)). With scale 1/2 and K = T, the variances are
-    approximately those of the iterates. z2 is one vector for the whole network. Deviations are relative to the final
-    mean; Maddox et al. use the running mean, which is biased for small T. Batch-norm statistics are recomputed on the
-    training inputs for every pass.
+    approximately those of the iterates. Deviations are relative to the final mean; Maddox et al. use the running mean,
+    which is biased for small T. Batch-norm statistics are recomputed on the training inputs for every pass.
     """
 
     name: ClassVar[str] = "swag"
@@ -184,7 +180,7 @@ def batch_norm_statistics(
 ) -> dict[str, Tensor]:
     """Compute the statistics of every batch-norm layer under `weights`, averaged over batches of `inputs`.
 
-    Dropout stays disabled, no random numbers are drawn, and `net` is not changed.
+    Dropout stays disabled, and `net` is not changed.
     """
     layers = batch_norms(net)
     before = {name: (module.training, module.momentum) for name, module in layers.items()}

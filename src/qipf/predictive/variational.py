@@ -33,8 +33,7 @@ class SVI(Predictive):
     N(f(x), noise^2) for regression. Each pass draws one set of weights from q for all inputs.
 
     The defaults follow Wen et al. 2018. The authors of the QIPF paper use full batches, do not divide the KL term by N,
-    and make only the dense layers random (`qipf.predictive.AUTHORS_SETTINGS`). Their score is
-    `Summary.minus_max_logit_of_one_pass`.
+    and make only the dense layers random (`qipf.predictive.AUTHORS_SETTINGS`).
     """
 
     name: ClassVar[str] = "svi"

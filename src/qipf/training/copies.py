@@ -71,17 +71,16 @@ def _joined(*parts: Any) -> Any:
 class CopyLearner(nn.Module):
     """Map input indices to the logits of the copy; index N + i stands for the perturbed version of input i.
 
-    Call `draw` at the start of every epoch to perturb all inputs. The network, which is not changed, is run only up to
-    the part that is copied.
+    Call `draw` at the start of every epoch to perturb all inputs. The network is run only up to the copied part.
 
     Args:
-        network: The network, which is not registered as a submodule.
+        network: The network, which is not changed.
         half: The copy of the last part of the network.
         data: N inputs.
         change: The function that perturbs inputs.
-        generator: The random generator that `change` uses, reseeded in every epoch from the global generator.
-        views: The augmentations to apply, which preserve the class: "mirror" mirrors half of the images at random, and
-            "far" shifts all images at random.
+        generator: The random generator of `change`, reseeded in every epoch.
+        views: Class-preserving augmentations: "mirror" mirrors half of the images at random, and "far" shifts all
+            images at random.
     """
 
     def __init__(

@@ -58,10 +58,6 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
     Args:
         data: A Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors.
         name: The name of the data in error messages.
-
-    Raises:
-        TypeError: `data` has an unsupported type.
-        ValueError: The numbers of inputs and targets differ.
     """
     parts: Any = data.tensors if isinstance(data, TensorDataset) else data
     if not (
@@ -133,32 +129,31 @@ def train(
         net: A module that maps a batch of inputs to logits `(N, C)`, or to predictions `(N, 1)` for regression.
         split: The training data: a Split, a pair (inputs, targets) of arrays or a TensorDataset.
         epochs: The number of epochs.
-        batch_size: The number of inputs per step.
+        batch_size: Inputs per step.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
-        weight_decay: The weight decay, decoupled for Adam (AdamW) and an L2 penalty for SGD. It applies to parameters
-            with two or more axes that no module lists in an attribute `undecayed`.
+        weight_decay: Decoupled weight decay for Adam (AdamW), or an L2 penalty for SGD, of parameters with two or more
+            axes that no module lists in an attribute `undecayed`.
         optimizer: Adam, or SGD with momentum 0.9.
-        schedule: The schedule of the learning rate; see `one_cycle`.
+        schedule: The learning-rate schedule; see `one_cycle`.
         augment: "crop" shifts images at random by up to 4 pixels; "crop-flip" also mirrors half of them.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
         seed: The seed of the data order, augmentation and dropout.
         device: The device to which the network is moved; None for its current device.
-        checkpoint: A file written after every epoch. If the file exists, training resumes from it and produces the same
-            weights as an uninterrupted run. Callbacks are called only for the remaining steps and epochs.
-        identity: A description of everything else that the run depends on. If it is set, the checkpoint must have the
-            same identity.
+        checkpoint: A file written after every epoch. If it exists, training resumes from it, with the same result as an
+            uninterrupted run; callbacks are called only for the remaining steps and epochs.
+        identity: A description of everything else that the run depends on. If set, it must match that of the
+            checkpoint.
         on_start: Called at the start of every epoch.
         on_step: Called as `on_step(completed_steps, net)` after every step.
         on_epoch: Called with an `EpochReport` after every epoch. Callbacks must not change the weights or the mode of
             the network.
-        cuda_graph: On CUDA, record a step as a CUDA graph and replay it, which is several times faster for small
-            networks. The Python control flow of the network and the loss must not change between steps. Ignored for SGD
-            with the one-cycle schedule.
+        cuda_graph: On CUDA, replay steps as a CUDA graph, which is several times faster for small networks. The Python
+            control flow of the network and the loss must not change between steps. Ignored for SGD with the one-cycle
+            schedule.
         progress: Show a progress bar.
 
     Raises:
-        TypeError: `split` is not training data.
-        ValueError: An argument is out of range, the checkpoint belongs to another run, or the loss is not finite.
+        ValueError: The checkpoint belongs to another run, or the loss is not finite.
     """
     split = as_split(split, "split")
     _check(split, epochs, batch_size, learning_rate, augment)
@@ -284,8 +279,8 @@ def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
 class GraphedStep:
     """Run `step(inputs, targets)`; after a few ordinary steps, record a step as a CUDA graph and replay it.
 
-    The step is recorded for the shape of the first batch; batches of other shapes run as ordinary steps. A step that
-    waits for the GPU, as `.item()` does, or draws random numbers on the CPU is never recorded.
+    Batches whose shape differs from the first run as ordinary steps. A step that waits for the GPU, as `.item()` does,
+    or draws random numbers on the CPU is never recorded.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
@@ -369,7 +364,7 @@ class _Tally:
         self.count = 0
 
     def add(self, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch to the sums, using only device operations: replaying a recorded step runs no Python code."""
+        """Add a batch to the sums, using only device operations."""
         self.sums[0] += loss.detach().to(self.sums.dtype) * len(targets)
         if not self.regression:
             self.sums[1] += (_classes(outputs.detach()) == targets).sum()
@@ -411,7 +406,7 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators, which dropout uses, in one thread at a time, and restore them afterwards."""
+    """Seed the global generators, in one thread at a time, and restore them afterwards."""
     cuda = device.type == "cuda"
     with seeding(), torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(seed)

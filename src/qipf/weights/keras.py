@@ -44,7 +44,7 @@ class KerasLayer(NamedTuple):
         return str(self.config.get("name", self.kind))
 
     def array(self, names: tuple[str, ...]) -> Tensor | None:
-        """Return the first of the named arrays that the layer has, or None if it has none of them."""
+        """Return the first of the named arrays that the layer has, or None."""
         found = next((self.arrays[name] for name in names if name in self.arrays), None)
         return None if found is None else torch.from_numpy(found)
 

@@ -36,9 +36,6 @@ def pool_weights(
 
     Returns:
         A vector of float32, or of float64 if any kernel is float64.
-
-    Raises:
-        ValueError: Blocks do not fit, both `blocks` and `target` are passed, or values are NaN or infinite.
     """
     named = kernels if isinstance(kernels, Mapping) else {str(i): value for i, value in enumerate(kernels)}
     arrays = {name: to_numpy(values) for name, values in named.items()}
@@ -72,8 +69,7 @@ def values_per_layer(layers: int) -> int:
 def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
     """Return the number of blocks along each axis, for a total of about `target` blocks.
 
-    Every axis shrinks by about the same factor, but an axis that is too short, such as the width of a filter, becomes
-    one block.
+    Every axis shrinks by about the same factor, but a short axis, such as the width of a filter, becomes one block.
     """
     if target < 1:
         raise ValueError(f"target: expected at least 1 value per kernel, got {target}")

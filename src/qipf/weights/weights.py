@@ -27,18 +27,16 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
 
     Args:
         source: A torch module or its state dict, the path of a `.safetensors`, `.h5` or `.weights.h5` file, an ONNX
-            model in any form that `qipf.collect` accepts, a fitted scikit-learn MLP, a JAX pytree such as flax
-            parameters or an equinox module, or a list of arrays. The arrays of safetensors and Keras 3 files are
-            sorted by name.
+            model (as for `qipf.collect`), a fitted scikit-learn MLP, a JAX pytree such as flax parameters or an equinox
+            module, or a list of arrays. The arrays of safetensors and Keras 3 files are sorted by name.
         biases: Include parameters of fewer than two dimensions outside normalisation layers.
         norms: Include scales and shifts of normalisation layers, but not their running statistics.
 
     Returns:
-        Arrays of float32 or float64, keyed by name; narrower types become float32.
+        Arrays of float32 or float64; narrower types become float32.
 
     Raises:
         ValueError: The file is damaged or not a weight file, there are no kernels, or weights are NaN or infinite.
-        TypeError: The source is not supported, or its weights are complex.
     """
     named, known_norms = _parameters(source)
     chosen: dict[str, np.ndarray] = {}
