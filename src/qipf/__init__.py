@@ -2,7 +2,7 @@
 
 The top level contains what most users need. These subpackages and modules contain more:
 
-* `qipf.fields`: the mathematics of the paper;
+* `qipf.fields`: the mathematics of QIPF (Singh and Principe, arXiv 2109.10888);
 * `qipf.tasks`: the tasks, such as classification and regression, and their options;
 * `qipf.weights`: functions that read the weights of a model;
 * `qipf.predictive`: methods that need several forward passes;

@@ -304,7 +304,7 @@ class Monitor(Attachment):
     def merge(self, other: Monitor) -> Self:
         """Add the counts of another monitor with the same reference.
 
-        The evidence is averaged, and an alarm in any merged monitor persists. Merging k monitors multiplies the maximum
+        The betting capitals are averaged, but an alarm in any merged monitor persists. Merging k monitors multiplies the maximum
         false-alarm rate by k; divide `false_alarm` by k to compensate.
         """
         if not isinstance(other, Monitor):
@@ -330,7 +330,7 @@ class Monitor(Attachment):
         if self.rows:
             count, total, squares = self.sums[name]
             accuracy = float(total / count)
-            residual = self.facts.get(f"{name}_residual", 0.0)  # missing in files of earlier versions
+            residual = self.facts.get(f"{name}_residual", 0.0)  # missing from files written by earlier versions
             live = max(residual, squares / count - accuracy**2)
             half = 1.96 * math.sqrt(live / count + residual / self.reference_classes.sum())
         wrong = error_interval(self.labelled - self.labelled_correct, self.labelled, 0.95)
@@ -444,6 +444,6 @@ def metrics(status: Status) -> str:
     gauge("class_ratio", "Fraction of predictions per predicted class.", classes if any(status.classes) else {})
     gauge("labelled_total", "Number of live predictions with known labels.", {"": status.labelled}, "counter")
     gauge("labelled_accuracy", "Accuracy on the labelled live predictions.", {"": status.labelled_accuracy})
-    gauge("evidence", "Largest evidence of a change (betting capital) so far.", {"": status.evidence})
+    gauge("evidence", "Largest betting capital so far (evidence of a change).", {"": status.evidence})
     gauge("alarm", "1 if a change in the scores has been detected, 0 otherwise.", {"": float(status.alarm)})
     return "\n".join(lines) + "\n"

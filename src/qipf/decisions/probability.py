@@ -64,7 +64,7 @@ class ErrorProbability(Attachment):
         return self.fit(scorer(outputs), outputs.correct)
 
     def __call__(self, uncertainty: Array) -> Array:
-        """Return the probability that each prediction is wrong, in the shape of `uncertainty`.
+        """Return the probability that each prediction is wrong, with the same shape as `uncertainty`.
 
         Raises:
             RuntimeError: `fit` was not called.

@@ -2,8 +2,8 @@ r"""An anytime-valid sequential test of whether live scores follow the distribut
 
 The test is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of each live score among all
 held-out and earlier live scores, with ties broken at random, is uniform and independent of the earlier ranks. The test
-bets against this hypothesis: for each of several stakes :math:`\epsilon`, the capital is multiplied by
-:math:`1 + \epsilon (p - 1/2)` for every rank p, scaled to [0, 1]. After every `BLOCK` scores, a small part of the
+bets against this hypothesis: the capital is divided among several stakes :math:`\epsilon`, and for every rank p (scaled
+to [0, 1]), each part is multiplied by :math:`1 + \epsilon (p - 1/2)`. After every `BLOCK` scores, a small part of the
 capital moves between the stakes (the "simple jumper"), so that late changes are also detected. The total capital starts
 at 1 and is not expected to grow unless something changes. By Ville's inequality, if nothing changes, the probability
 that it ever reaches :math:`1 / \alpha` is at most :math:`\alpha`. Scores are counted in bins to bound memory. Half of

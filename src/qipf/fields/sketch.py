@@ -38,7 +38,7 @@ class FieldSketch:
 
     Args:
         bandwidth: The bandwidth of the kernels, in the units of the weights.
-        factor: A multiple of Silverman's bandwidth, instead of `bandwidth`.
+        factor: The number by which Silverman's bandwidth is multiplied; an alternative to `bandwidth`.
         origin: The value around which bins are narrowest. Pass a typical weight if the weights lie far from zero
             relative to their spread.
 

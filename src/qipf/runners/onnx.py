@@ -106,7 +106,7 @@ class OnnxRunner(Runner):
             return None
 
     def parse(self, text: str) -> FeatureSpec:
-        """Parse a reading; tensor names may contain an "@"."""
+        """Parse a feature specification; tensor names may contain an "@"."""
         spec = FeatureSpec.parse(text, [*self.graph.tensors, *(one.name for one in self.inputs)])
         if spec.form == "input":
             raise Problem("layers", f"{text!r}: tensors have no input", hint="name the input tensor of the layer")
@@ -162,7 +162,7 @@ class OnnxRunner(Runner):
         return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the tensors on every path from the inputs to the logits, or the input table if there are none."""
+        """Return the tensors that lie on every path from the inputs to the logits, or the input table if there are none."""
         feeds, graph = self._feeds(batch.first(2)), self.graph
         at = self._find_logits(feeds)
         logits = at.tensor

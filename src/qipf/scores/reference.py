@@ -112,7 +112,7 @@ class Head(NamedTuple):
     features are the input of the last linear layer."""
 
     def origin(self) -> np.ndarray:
-        """Return the minimum-norm feature vector (d,) for which the logits are zero."""
+        """Return the minimum-norm feature vector (d,) whose logits are closest to zero, in the least-squares sense."""
         return -np.linalg.pinv(self.weight) @ self.bias
 
 

@@ -32,7 +32,7 @@ def pool_weights(
         blocks: The shape of the blocks of each kernel, in order or by name.
         target: The approximate number of values per kernel; None for `values_per_layer(len(kernels))`.
         edges: How to treat blocks that extend beyond a kernel: "error" raises an error, "mean" averages the values
-            inside the kernel, and "zeros" pads with zeros, as the authors' code does.
+            inside the kernel, and "zeros" pads with zeros, as the code of the paper's authors does.
 
     Returns:
         A vector of float32, or of float64 if any kernel is float64.
@@ -119,7 +119,7 @@ def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edge
     if any(missing) and edges == "error":
         raise ValueError(
             f"kernel {name} of shape {values.shape} cannot be divided into blocks of shape {block}; "
-            "pass other blocks, edges='mean' or edges='zeros' (as in the authors' code)"
+            "pass other blocks, edges='mean' or edges='zeros' (as the paper's authors do)"
         )
     if edges == "zeros":
         values = np.pad(values, [(0, extra) for extra in missing])

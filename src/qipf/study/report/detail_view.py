@@ -43,7 +43,7 @@ LEVELS = (
     Limits(severities=3, thumbnails=2, thumbnail_methods=1, maps=2),
     Limits(severities=1, thumbnails=0, maps=0),
 )
-"""Limits from loose to strict; the first that make the page small enough are used."""
+"""Limits, from loosest to strictest; the first set that makes the page small enough is used."""
 
 
 def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -88,7 +88,7 @@ FRACTIONS = np.array(
     + [step / 40 for step in range(4, 21)]
     + [step / 20 for step in range(11, 21)]
 )
-"""Fractions of flagged predictions at which the curves are evaluated."""
+"""Fractions of predictions flagged, at which the curves are evaluated."""
 
 BINS = 30
 RELIABILITY_BINS = 10

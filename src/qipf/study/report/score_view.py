@@ -123,7 +123,7 @@ OF_PAPER = ("point_biserial", "ece_paper", "brier_paper")
 
 
 def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any]]:
-    """Return the id, the title and the better direction of every metric with values."""
+    """Return the id and title of every metric with values, and whether higher or lower is better."""
     there = {row.metric for row in rows if row.errors == "base" and math.isfinite(row.value)}
     shown = [name for name in SHOWN if name in there and (paper or name not in OF_PAPER)]
     return [{"id": name, "title": METRICS[name].title, "better": METRICS[name].better} for name in shown]
@@ -148,7 +148,7 @@ def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, 
         values: dict[str, dict[str, list[Any]]] = defaultdict(dict)
         for metric, column in own[["metric", "column"]].drop_duplicates().itertuples(index=False, name=None):
             values[metric][column] = [bands.get((metric, column, *place)) for place in places]
-        # in a table with a single subset, methods may have scored different numbers of inputs: use the largest
+        # without a common subset, methods may have scored different numbers of inputs: use the most inputs
         most = own.sort_values("n", kind="stable").drop_duplicates(["intensity", "severity", "seed"], keep="last")
         accuracy = most.groupby(["intensity", "severity"])["accuracy"].mean()
         result[f"{dataset}/{net}"][shift] = {
@@ -184,7 +184,7 @@ def _round(value: float) -> float | None:
 
 
 LISTED = 12
-"""Number of scores shown before the table is unfolded, in addition to the recommended score and the baseline."""
+"""Number of scores shown before the table is expanded, in addition to the recommended score and the baseline."""
 
 HEADS = (
     ("ROC-AUC", "probability that an error is rated less certain than a correct prediction"),

@@ -44,7 +44,7 @@ class ReportSource:
         name: Name of the plan or, without a plan, of the folder.
         times: Milliseconds per sample for each dataset, network and method.
         plan: The plan as run.
-        environment: The machine and the versions.
+        environment: The machine and the package versions.
         bench: The store; None if there are only tables.
     """
 
@@ -189,7 +189,7 @@ def _wrong(name: str, line: Mapping[str, Any]) -> str:
     for key, least in LEAST[name].items():
         value = line.get(key)
         if value not in (None, "") and not (isinstance(value, int | float) and value >= least):
-            wanted = "a number above 0" if least else "a number"
+            wanted = "a number above 0" if least else "a non-negative number"
             return f"has {key} {str(value)[:50]!r}, expected {wanted}"
     return ""
 

@@ -161,9 +161,10 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
             store.set_aside(damage.file)
         else:
             store.documents.remove(damage.file.name)
-        fate = "its cell will be rerun" if damage.cell else "it was set aside" if there else "it will be written again"
-        kept = f"; the damaged file is now in {store.path / 'damaged'}" if there else ""
-        notes.append(f"{damage.file} is damaged ({damage.why}); {fate}{kept}")
+        moved = f" and was moved to {store.path / 'damaged'}" if there else ""
+        fate = "; its cell will be rerun" if damage.cell else "" if there else "; it will be written again"
+        state = f"damaged ({damage.why})" if there else "missing"
+        notes.append(f"{damage.file} is {state}{moved}{fate}")
     if cells and store.documents.has(RECORDS):
         store.seal_records()
     return cells, notes

@@ -109,7 +109,7 @@ def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
 
 
 def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[PaperTable]:
-    """Return every table of the paper, with Table 1 for the methods' own errors only if these were measured."""
+    """Return every table of the paper; Table 1 for the methods' own errors is included only if these were measured."""
     frame = long_frame(table)
     own = (frame["errors"] == "own").any()
     return [*(paper_table(frame, name) for name in TABLES if own or name != "table-1-own"), table_3(times)]
