@@ -304,8 +304,8 @@ class Monitor(Attachment):
     def merge(self, other: Monitor) -> Self:
         """Add the counts of another monitor with the same reference.
 
-        The betting capitals are averaged, but an alarm in any merged monitor persists. Merging k monitors multiplies the maximum
-        false-alarm rate by k; divide `false_alarm` by k to compensate.
+        The betting capitals are averaged, but an alarm in any merged monitor persists. Merging k monitors multiplies
+        the maximum false-alarm rate by k; divide `false_alarm` by k to compensate.
         """
         if not isinstance(other, Monitor):
             raise TypeError(f"other: expected a Monitor, got an object of type {type(other).__name__}")

@@ -162,7 +162,7 @@ class OnnxRunner(Runner):
         return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the tensors that lie on every path from the inputs to the logits, or the input table if there are none."""
+        """Return the tensors that lie on every path from the inputs to the logits, or else the input table."""
         feeds, graph = self._feeds(batch.first(2)), self.graph
         at = self._find_logits(feeds)
         logits = at.tensor

@@ -26,7 +26,7 @@ OUTPUT = "onnx_output"
 CORNER = 64
 """The height and width of the part of an image whose logits are checked."""
 SURE = 10
-"""The minimum number of rows for a column in [0, 1] to count as probabilities, because a few logits may all lie in that range by chance."""
+"""The minimum number of rows for a column in [0, 1] to count as probabilities; a few logits may lie there by chance."""
 TINY = np.finfo(np.float32).tiny
 """The value to which smaller probabilities are raised before taking logarithms, so that all logarithms are finite."""
 REMEDY = "return the input of the sigmoid, or pass task=qipf.tasks.Classes(raw=True) if these are logits"
@@ -178,9 +178,7 @@ def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
         close = all(abs(a - b) <= tolerance for a, b in zip(numbers, numbers_2, strict=True))
         return count == count_2 and math.isclose(norm, norm_2, rel_tol=tolerance) and close
 
-    both = (
-        len(one) > HALF + 1 and len(other) > HALF + 1
-    )  # files written by earlier versions have no numbers for buffers
+    both = len(one) > HALF + 1 and len(other) > HALF + 1  # earlier versions stored no numbers for buffers
     return not alike(slice(HALF)) or (both and not alike(slice(HALF + 1, None)))
 
 
