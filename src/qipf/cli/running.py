@@ -130,7 +130,7 @@ class Work:
         net: The result of `load`.
         runner: The runner; None if the data contains logits.
         output: The shape of the output of the model, or of the logits in the data.
-        features: The module whose output scorers read, if specified.
+        features: The module whose output the scorers read, if specified.
         batch_size: Examples per pass.
     """
 
@@ -215,13 +215,13 @@ class Work:
 
 
 def _check_first_class(task: Task, labels: np.ndarray | None, output: tuple[int, ...]) -> None:
-    """Raise InputError if classes seem to be counted from 1."""
+    """Raise InputError if classes appear to be numbered from 1."""
     if task.name != "classes" or labels is None or labels.dtype.kind not in "iu" or not labels.size:
         return
     if len(output) > 1 and output[1] > 1 and labels.min() >= 1 and labels.max() == output[1]:
         raise InputError(
             f"DATA, labels: expected classes from 0 to {output[1] - 1}, got {labels.min()} to {labels.max()}; if "
-            "classes are counted from 1, add --labels-from 1 (in Python: labels - 1)"
+            "classes are numbered from 1, add --labels-from 1 (in Python: labels - 1)"
         )
 
 

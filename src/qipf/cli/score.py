@@ -91,7 +91,7 @@ def score(
     net = None
     if "logits" in opened.arrays and scorer.layers:
         hint = "provide inputs, and the model with --model"
-        raise InputError(f"DATA: expected inputs, got logits, but {scorer.name} reads layers of the model; {hint}")
+        raise InputError(f"DATA: expected inputs, got logits; {scorer.name} reads layers of the model, so {hint}")
     if "logits" not in opened.arrays:
         if model is None:
             raise UserError("--model: required, because DATA contains no logits")
@@ -139,7 +139,7 @@ def score(
 
 
 def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iterator[Scored]:
-    """Yield scores; if `errors` is true, add the numbers of correct and labelled predictions to `seen`."""
+    """Yield scores; if `errors` is true, add the number of correct and the number of labelled predictions to `seen`."""
     for one in scored:
         if errors and one.labels is not None:
             known = to_numpy(one.counted)

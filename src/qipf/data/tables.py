@@ -241,7 +241,7 @@ def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 class TableWriter:
-    """A writer of `.csv` or `.parquet` files in batches of rows; the file appears only when it is complete."""
+    """Write a `.csv` or `.parquet` file in batches of rows; the file appears only when it is complete."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet"):

@@ -26,7 +26,7 @@ def uncertainty_modes(
     *,
     memory: int = SCRATCH,
 ) -> Array:
-    r"""Return the modes as computed by the authors' code, for standardised weights and predictions in R.
+    r"""Return the modes as computed by the authors' code, for one-dimensional standardised weights and predictions.
 
     With u in {y - r, y, y + r}, phi = psi^(1/2), the physicists' Hermite polynomials H_k for k = 1..K, and the
     difference D along k (`numpy.gradient`),

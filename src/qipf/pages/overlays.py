@@ -34,7 +34,7 @@ def overlay(
         uncertainty: (H, W), as returned by `score` for one image.
         low: The uncertainty up to which a pixel stays grey; by default, the median. Pass the same `low` and
             `high` to compare images.
-        high: The uncertainty at and above which a pixel has full colour; by default, the maximum.
+        high: The uncertainty at and above which the colour is strongest; by default, the maximum.
         strength: The opacity of the colour at `high`, from 0 to 1.
     """
     doubt = to_numpy(uncertainty).astype(np.float64)

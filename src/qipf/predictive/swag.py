@@ -87,8 +87,9 @@ class SWAG(SGDIterates):
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
     and their covariance is scale * (diag v + D^T D / (K - 1)). With scale 1/2 and K = T, the variances are
-    approximately those of the iterates. Deviations are relative to the final mean; Maddox et al. use the running mean,
-    which is biased for small T. Batch-norm statistics are recomputed on the training inputs for every pass.
+    approximately those of the iterates. Deviations are relative to the final mean; those of Maddox et al. are relative
+    to the running mean, which biases the covariance for small T. Batch-norm statistics are recomputed on the training
+    inputs for every pass.
     """
 
     name: ClassVar[str] = "swag"

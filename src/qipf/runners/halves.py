@@ -201,7 +201,8 @@ def _value(value: Any) -> Any:
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
     """Split a network; return the cut and a copy of the part after it, which reproduces the logits of `batch`.
 
-    Split after the module `split`; if it is None, about the fraction `depth` of the multiplications follows the split.
+    Split after the module `split`; if it is None, a module is chosen after which about the fraction `depth` of the
+    multiplications remains.
     """
     module = splittable(runner)
     batch = batch.first(LOOK)
@@ -226,7 +227,7 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
 
 
 class _Ran(NamedTuple):
-    """A call of a module in a pass."""
+    """A call to a module during a pass."""
 
     name: str
     end: int
@@ -238,7 +239,7 @@ class _Ran(NamedTuple):
 
 
 def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
-    """Return the calls of all modules in a pass, and the name of the final softmax or sigmoid, if any."""
+    """Return all module calls in a pass, and the name of the final softmax or sigmoid, if any."""
     names = {one: name for name, one in module.named_modules() if name}
     calls: list[_Ran] = []
     last: list[Any] = ["", None]

@@ -94,7 +94,7 @@ class Runner(ABC):
 
     @abstractmethod
     def output_shape(self, batch: Batch) -> tuple[int, ...]:
-        """Return the shape of the output for a few rows."""
+        """Return the shape of the output for the first few rows of a batch."""
 
     @abstractmethod
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
 
 REACH = 4.0  # minimum range on either side, in standard deviations
-FEW = 50  # if there are fewer predictions than this, they are drawn one by one
+FEW = 50  # groups with fewer predictions than this are drawn as individual ticks
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> st
 
 
 def plain(value: Any) -> Any:
-    """Convert a setting to built-in types: NumPy scalars to Python scalars, arrays and tuples to lists."""
+    """Convert a value to built-in types: NumPy scalars to Python scalars, arrays and tuples to lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):

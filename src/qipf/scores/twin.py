@@ -144,8 +144,8 @@ class Twin(Mixture):
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
                 print(
                     f"note: the twin copies the network after {cut.split!r}; fitting takes about {seconds:.0f} s, "
-                    f"scoring takes an extra {cut.share:.0%} of a forward pass, and the file size is "
-                    f"{megabytes:.2g} MB",
+                    f"scoring takes an extra {cut.share:.0%} of a forward pass, and the saved twin takes "
+                    f"up {megabytes:.2g} MB",
                     file=sys.stderr,
                 )
             half.learn(True)

@@ -55,8 +55,8 @@ class WeightQIPF(Scorer):
             use 160 (see `note`). With too few errors, "auto" uses 160, and "cv" raises ValueError.
         root: Use the square root of the field, as in Algorithm 1.
         lower_bound: The points over which the minimum is taken; see `qipf.fields.uncertainty_modes`. With wide kernels,
-            modes of order 1 and above increase as predictions get worse only for "neighbourhood". For "batch", a score
-            depends on the other predictions in the batch.
+            only "neighbourhood" makes modes of order 1 and above increase as predictions get worse. For "batch", a
+            score depends on the other predictions in the batch.
         radius: The radius of the neighbourhood, in standardised units.
         pool: The blocks over which weights are averaged: "auto", a number of blocks per layer, the block shapes as a
             mapping from layer names or a sequence in layer order, or None to use every weight.
@@ -151,7 +151,7 @@ class WeightQIPF(Scorer):
         return draw(view(self, checked))
 
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
-        """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.
+        """Return the lower and upper bounds (N,) of a band around the predictions of a one-output regression model.
 
         The half-width is `width` times the standard deviation over the modes, in the units of the output.
         """

@@ -68,7 +68,7 @@ def find_task(
     if labels is None:
         raise Problem("model", f"no task fits an output of shape {shape}", hint=FORMS)
     sizes = ", ".join(map(str, shape[1:]))
-    raise Problem("labels", f"{kind_of(labels)} fits no task for an output (N, {sizes})", hint=FORMS)
+    raise Problem("labels", f"{kind_of(labels)} fits no task for an output of shape (N, {sizes})", hint=FORMS)
 
 
 def _are_targets(labels: Array) -> bool:

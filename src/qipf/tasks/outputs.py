@@ -25,8 +25,8 @@ Method = Literal["mean", "max", "sum"]
 class TokenSummary(NamedTuple):
     """Summary statistics of the logits of each token, in float32 or wider.
 
-    Let z be the logits of a token, m the largest logit, and r the sum of exp(z_j - m) over all tokens j except the
-    predicted one. The probability of the predicted token is 1 / (1 + r).
+    Let z be the logits at a position, m the largest logit, and r the sum of exp(z_j - m) over all tokens j of the
+    vocabulary except the predicted one. The probability of the predicted token is 1 / (1 + r).
     """
 
     predicted: Array
@@ -47,9 +47,9 @@ class TokenSummary(NamedTuple):
 class Outputs:
     """Logits, features and labels of M predictions, as arrays from any supported library.
 
-    By default, a single column contains the logits of a binary model (which predicts 1 if `logit > 0`) if the labels
-    are integers, booleans, or all 0.0 or 1.0, and the predictions of a regression model otherwise. Probabilities passed
-    as logits trigger a warning.
+    By default, a single column is read as the logits of a binary model (which predicts 1 if `logit > 0`) if the labels
+    are integers, booleans, or all 0.0 or 1.0, and as the predictions of a regression model otherwise. Probabilities
+    passed as logits trigger a warning.
 
     Attributes:
         logits: (M, C), the values before the softmax, or (M, 1) for a binary model; for regression, the predictions;
@@ -89,7 +89,7 @@ class Outputs:
                 raise Problem(name, f"shape {tuple(shape)}", expected=f"a {dimensions}-dimensional array")
             if shape[:1] != self.logits.shape[:1]:
                 rows = shape[0] if shape else "a single number"
-                raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows like the logits")
+                raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows, as in the logits")
             library, device = _library(self.logits), _device(self.logits)
             if _library(values) != library:
                 expected = f"a {library} array like the logits"
@@ -223,7 +223,7 @@ class Scored:
     """The scores of one batch, in the shape of its predictions: (n,), (n, L), (n, T) or (n, H, W).
 
     Attributes:
-        uncertainty: Higher values are less certain; NaN marks masked tokens.
+        uncertainty: Higher values mean less certain predictions; NaN marks masked tokens.
         predicted: Classes, labels (0 or 1), tokens or numbers.
         labels: The true classes or targets, or None.
         counted: False for padding and ignored labels.
@@ -350,7 +350,7 @@ def check_targets(labels: Array) -> None:
     if two and ((values == low) | (values == high)).all():
         found, way = f"the only values are {low:g} and {high:g}", "pass 0 and 1 for binary labels"
     elif values.ndim == 2 and has_probabilities(values, 1e-3):
-        found, way = "every row sums to 1", "pass labels.argmax(1) for smoothed classes"
+        found, way = "every row sums to 1", "pass labels.argmax(1) for smoothed labels"
     else:
         return
     raise Problem("labels", found, hint=f"{way}, or task='numbers' for regression")

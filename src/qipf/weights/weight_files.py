@@ -121,7 +121,7 @@ class _WeightReader:
         return np.asarray(dataset[()])
 
     def _check_chunks(self, dataset: Any) -> None:
-        """Raise OSError if a filter is unsupported or a chunk decompresses to more than its size; HDF5 has no limit."""
+        """Raise OSError if a filter is unsupported or a chunk decompresses to more than the declared chunk size."""
         filters = dataset.id.get_create_plist()
         kinds = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
         if not set(kinds) <= _HARMLESS_FILTERS or kinds.count(_GZIP) > 1:
@@ -139,7 +139,7 @@ class _WeightReader:
             if not skipped & 1 << kinds.index(_GZIP):
                 unpacked = zlib.decompressobj().decompress(packed, size + 1)
                 if len(unpacked) > size:
-                    raise OSError(f"a chunk of {dataset.name} decompresses to more than its {size} bytes")
+                    raise OSError(f"a chunk of {dataset.name} decompresses to more than the chunk size of {size} bytes")
 
 
 def _listed(group: Any, attribute: str) -> list[str]:

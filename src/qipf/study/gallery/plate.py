@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of a figure, based on Okabe and Ito's palette."""
+    """Colours of a figure, based on the Okabe-Ito palette."""
 
     name: str
     paper: str

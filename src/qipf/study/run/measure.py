@@ -35,7 +35,7 @@ ERROR = "error"
 
 
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Compute every metric at every intensity of a group, in rows of `qipf.study.run.read.Row`.
+    """Compute every metric at every intensity of a group, as rows described by `qipf.study.run.read.Row`.
 
     If multi-pass methods scored only some inputs, they are evaluated on these "common" inputs, and
     single-pass methods also on "all" inputs.
@@ -144,7 +144,7 @@ class PredictedNumbers(NamedTuple):
 def numbers_of(
     base: Mapping[str, np.ndarray], scored: Mapping[str, Mapping[str, np.ndarray]], place: int
 ) -> PredictedNumbers:
-    """Return the predictions at one intensity; `scored` maps methods to score arrays."""
+    """Return the predictions at one intensity; `scored` maps each method to its arrays of scales and scores."""
     scales, scores = (
         {name: found[f"{what}/{place}"] for name, found in scored.items() if f"{what}/{place}" in found}
         for what in ("scale", "score")

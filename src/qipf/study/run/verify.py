@@ -171,7 +171,7 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
-    """Remove temporary files, marks of running cells and unused checkpoints left by killed runs."""
+    """Remove temporary files, running-cell markers and unused checkpoints left by killed runs."""
     # only files with names that a store creates, because a folder may be a link to a folder with other files
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]

@@ -46,7 +46,7 @@ def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
 
 
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
-    """Return the mean accuracy before and after flagging, over conditions with only finite scores (None if none)."""
+    """Return the mean accuracy before and after flagging, over the conditions whose scores are all finite, if any."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
@@ -126,7 +126,7 @@ class Answer:
     Attributes:
         gain: Gain of the best score; None if the baseline is best or was not measured.
         recommended: 1-based rank of the recommended score among the methods; None if not measured.
-        clean: Effect of flagging clean inputs by the best score.
+        clean: Effect, on clean inputs, of flagging with the best score.
         shifted: The same under the shifts.
         at_chance: True if the model is no better than chance on clean inputs.
     """

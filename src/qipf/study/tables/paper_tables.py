@@ -130,7 +130,7 @@ def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Cas
 
 
 def notes_on_fewer_networks(table: Any) -> list[str]:
-    """Return sentences about methods that were measured on only some networks of a pair."""
+    """Return sentences about methods that were measured for only some of the seeds of a pair."""
     frame = long_frame(table)
     sentences = []
     for pair, rows in frame.groupby(PAIR, sort=False):
@@ -206,7 +206,7 @@ class Standing:
     """One score in a ranking.
 
     Attributes:
-        values: Means over severities and networks, keyed by shift; NaN if missing.
+        values: Means over intensities and seeds, keyed by shift; NaN if missing.
         mean: Mean of the values present.
         complete: True if no value is missing; incomplete scores are ranked last.
     """
