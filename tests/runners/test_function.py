@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import qipf
 from onnx_graphs import FLOAT, save
+from qipf._common.errors import Problem
 from qipf.data.batches import Source
 from qipf.runners.loading import load_model, open_model
 from qipf.tasks import Classes
@@ -180,3 +181,8 @@ def test_what_is_no_model_is_refused() -> None:
     for wrong in (3, nn.Linear, object()):
         with pytest.raises(TypeError, match="function"):
             open_model(wrong)
+
+
+def test_a_function_without_inputs_is_refused() -> None:
+    with pytest.raises(Problem, match="cannot be called"):
+        qipf.collect(lambda: None, (np.zeros((4, 3), np.float32), np.array([0, 1, 0, 1])))

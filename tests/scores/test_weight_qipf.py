@@ -247,3 +247,9 @@ def test_cross_validation_without_errors_says_what_to_do(rng) -> None:
     automatic = WeightQIPF().fit(weights(), Outputs(logits=logits, labels=logits.argmax(axis=1)))
     assert automatic.fitted.facts["factor"] == 160
     assert "got 0 of 50" in automatic.note
+
+
+@pytest.mark.parametrize("option", ["pool", "lower_bound"])
+def test_unknown_names_are_refused_by_the_constructor(option) -> None:
+    with pytest.raises(ValueError, match=option):
+        WeightQIPF(**{option: "other"})

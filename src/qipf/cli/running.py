@@ -152,6 +152,8 @@ class Work:
             if features is not None:
                 raise Problem("features", "a module was named, but DATA contains logits", hint="remove the option")
             output = data.arrays["logits"].shape
+            if len(output) == 1:
+                raise Problem("logits", f"shape {output}", expected="shape (N, C), one column per class or target")
             found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
                 raise Problem("data", f"the task {found.name} needs a model", hint="provide inputs instead of logits")
@@ -195,7 +197,8 @@ class Work:
         """Return logits, features and labels as outputs; `numbers` are the row indices in the file."""
         logits, labels = arrays["logits"], arrays.get("labels")
         if logits.shape[1:] != self.output[1:]:
-            raise Problem("logits", f"{logits.shape[1]} columns", expected=f"{self.output[1]} columns, as in DATA")
+            columns = f"{logits.shape[1]} columns" if logits.ndim == 2 else f"shape {logits.shape}"
+            raise Problem("logits", columns, expected=f"{self.output[1]} columns, as in DATA")
         if labels is not None:
             labels = self.task.check(Batch((), {}, labels, None, len(labels), 0, numbers), logits.shape)
         return Outputs(logits, arrays.get("features"), labels, task=self.task.name)

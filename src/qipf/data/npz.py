@@ -99,6 +99,8 @@ def open_npy(path: Path) -> np.ndarray:
     """Memory-map an `.npy` file with one row per example."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise Problem("data", f"there is no file {path}") from None
     except (OSError, MemoryError) as error:
         raise Problem("data", f"{path} cannot be read ({error})") from None
     except Exception as error:  # a damaged header: EOFError, SyntaxError, tokenize.TokenError, ...

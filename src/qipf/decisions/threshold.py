@@ -173,7 +173,7 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
     known = f"{scores.size} held-out predictions do not prove a risk of at most {limit:.3g}"
     least = fewest(0.0, limit, level) / (1 - DESIGN)
     if math.isinf(least):
-        return Unsupported("promise", known, least, hint="no number of examples suffices; promise less")
+        return Unsupported("promise", known, least, hint="no number of examples suffices; promise a higher limit")
     least = math.ceil(least)
     if scores.size < least:
         hint = f"provide at least {least} labelled examples, or more if some predictions are wrong"
@@ -185,9 +185,11 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
     )
     if math.isinf(needed):
         known += f", because even the most certain ones have a risk of about {rates.min():.3g}"
-        return Unsupported("promise", known, needed, hint="promise less, or use a better score or model")
+        return Unsupported("promise", known, needed, hint="promise a higher limit, or use a better score or model")
     needed = max(math.ceil(needed), math.ceil(1.1 * scores.size))
-    return Unsupported("promise", known, needed, hint=f"provide about {needed} labelled examples, or promise less")
+    return Unsupported(
+        "promise", known, needed, hint=f"provide about {needed:,} labelled examples, or promise a higher limit"
+    )
 
 
 def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -85,7 +86,17 @@ class FunctionRunner(Runner):
         """Return the output for a batch, whose inputs may be tensors if they were perturbed."""
         del raw
         args = [np.ascontiguousarray(to_numpy(one)) for one in batch.args]
-        found = self.model(*args, **{name: np.ascontiguousarray(to_numpy(one)) for name, one in batch.kwargs.items()})
+        named = {name: np.ascontiguousarray(to_numpy(one)) for name, one in batch.kwargs.items()}
+        try:
+            inspect.signature(self.model).bind(*args, **named)
+        except TypeError as error:
+            raise Problem(
+                "model", f"a function that cannot be called with the inputs ({error})",
+                hint="pass a function of the inputs, or the model that the function returns",
+            ) from None  # fmt: skip
+        except ValueError:  # some built-in functions have no signature
+            pass
+        found = self.model(*args, **named)
         values = to_numpy(found) if compat.is_array_api_obj(found) else np.asarray(found)
         if values.dtype.kind != "f" or values.shape[:1] != (batch.rows,):
             raise Problem(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -89,6 +89,9 @@ class WeightQIPF(Scorer):
         if not callable(self.coordinate):
             check_choice("coordinate", self.coordinate, ("max_logit", "log_odds"))
         check_choice("operator", self.operator, ("exact", "published"))
+        check_choice("lower_bound", self.lower_bound, get_args(LowerBound))
+        if isinstance(self.pool, str) and self.pool != "auto":
+            raise Problem("pool", repr(self.pool), expected='"auto", None, an integer or block shapes')
         if self.operator == "published":
             if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
                 raise ValueError(

@@ -321,8 +321,9 @@ def _check_features(part: Part, spec: FeatureSpec) -> None:
     xp = namespace(values)
     if not bool(xp.all(xp.isfinite(values))):
         bad = ~np.isfinite(to_numpy(values)).reshape(part.batch.rows, -1).all(axis=1)
+        row = int(part.batch.numbers[int(np.argmax(bad))])
         raise Problem(
-            "features", f"{str(spec)!r} has NaN or infinite values", row=int(part.batch.numbers[int(np.argmax(bad))]),
+            "data", f"the features {str(spec)!r} have NaN or infinite values", row=row,
             hint="check this input, choose another module, or run the model in single precision",
         )  # fmt: skip
 

@@ -52,6 +52,8 @@ CASES = [
     (1, "fit w.safetensors x.npy -o a.qipf --scorer weight-qipf", "cannot be run"),
     (1, "score e.qipf x.npy -o a.csv --model w.safetensors", "cannot be run"),
     (1, "fit w.safetensors logits.npz -o a.qipf", "reads features"),
+    (1, "fit w.safetensors flat.npz -o a.qipf --scorer entropy", "shape (N, C)"),
+    (1, "x.npy --labels nothing.npy", "there is no file nothing.npy"),
     (2, f"x.npy --option factor={'9' * 400}", "--option"),
     (2, f"x.npy --option factor={'[' * 10**5}", "--option"),
     (2, "x.npy --scorer tea", "there is no scorer 'tea'"),
@@ -93,6 +95,7 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
     np.save("pickled.npy", np.array([{"a": 1}], dtype=object))
     np.savez("pickled.npz", inputs=np.array([{"a": 1}], dtype=object))
     np.savez("logits.npz", logits=np.ones((60, 3)), labels=labels)
+    np.savez("flat.npz", logits=np.zeros(6), labels=np.arange(6) % 2)
     np.savez("other.npz", a=np.ones(3), b=np.ones(3))
     np.savez("ragged.npz", inputs=np.ones((3, 2)), labels=np.ones(4))
     Path("bad.pt2").write_bytes(b"no program")
