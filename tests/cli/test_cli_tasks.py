@@ -287,7 +287,7 @@ def test_mistakes_with_tokens_and_pixels_are_named(capsys: pytest.CaptureFixture
         (
             ["watch", "none.csv", "--reference", "e.qipf", "--once"],
             1,
-            "contains a scorer for pixels",
+            "a scorer for pixels; such scorers cannot be monitored",
         ),
         (["fit", "task_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf"], 2, "reads all"),
         (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "model"),

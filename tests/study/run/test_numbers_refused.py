@@ -41,7 +41,7 @@ HOSTILE = {
     "more columns in one part": ({"y_train": lambda y: np.stack([y, y], 1)}, {}, "same shapes of inputs and targets"),
     "two targets for one output": (
         {f"y_{part}": lambda y: np.stack([y, y], 1) for part in ("train", "held_out", "test")}, {"shifted": {}},
-        "got 1; for a classifier",
+        "predicts 2 values per input, got 1",
     ),
     "a classifier": ({}, {"model": "number_plans:classifier"}, "got 5; for a classifier"),
     "NaN predictions": ({}, {"model": "number_plans:broken"}, "predictions: NaN or infinite"),
