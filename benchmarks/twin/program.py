@@ -44,6 +44,7 @@ WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST[:1], ("sub-ensemble", "depth")),
     (FIRST[1:], ("depth", "sub-ensemble")),
     (FIRST, ("more-views", "second", "confidnet")),
+    (("kmnist-1006",), ("sub-ensemble", "confidnet", "depth", "second", "without-elastic", "few")),
 )
 """Units and their parts, in order."""
 NEEDED = ("network", "fit", "scores")
