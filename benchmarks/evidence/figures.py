@@ -85,7 +85,7 @@ def chart(results: Results, palette: Palette) -> Any:
     axes = figure.subplots(1, len(probe.pairs), sharey=True)
     for axis, (name, pair) in zip(axes, probe.pairs.items(), strict=True):
         twin = twins.pairs[name]
-        added = twin.units[0]["parts"]["fit"]["added_passes"]
+        added = twins.timed(name)["fit"]["added_passes"]
         for score, (words, passes, colour, marker) in CHART.items():
             _point(axis, passes, pair.value(score, "shift"), words, palette.series[colour], marker)
         for score, (words, passes, colour, marker) in TWIN_CHART.items():
@@ -102,7 +102,8 @@ def chart(results: Results, palette: Palette) -> Any:
         axis.set_xlabel("time in forward passes")
     axes[0].set_ylabel("ROC-AUC of finding errors\nunder the five shifts")
     axes[0].yaxis.set_major_formatter("{x:.2f}")
-    figure.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    marks = {words: mark for axis in axes for mark, words in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=4)
     return figure
 
 

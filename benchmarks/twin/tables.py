@@ -1,13 +1,15 @@
 """Tables of the twin study for README.md, docs/research/twin.md and its appendix.
 
 Means and intervals are computed as in the probe study; results/twin/PROTOCOL.md describes rows, columns and
-criteria. The results of the prototype are in results/twin/prototype.
+criteria. Results of earlier versions of the twin are in results/twin/half and results/twin/prototype.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from statistics import mean
+from typing import Any
 
 from evidence.marks import table, value
 from evidence.results import NOTHING, Missing, Results, grid, listed, markdown, number, signed, slashed
@@ -64,6 +66,10 @@ TEXT_COLUMNS = {
     "natural: CR": "CR",
     "natural: MPQA": "MPQA",
 }
+PUBLISHED = (
+    "entropy", "network x2", "ensemble of 4", "ensemble of 4, best", "probe", "probe x2", "twin", "twin x2",
+)  # fmt: skip
+TIMED = ("mnist", "vgg3", "resnet18")
 NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
 
 
@@ -100,6 +106,11 @@ class Twins(Study):
 
     kind, files = Units, "{}-*.npz"
 
+    def timed(self, name: str) -> dict[str, Any]:
+        """Return the parts of a pair's first network on a GPU; for K-MNIST, of MNIST's, which has the same layers."""
+        units = [unit for pair in (name, "mnist") for unit in self.pairs[pair].units]
+        return next(unit["parts"] for unit in units if unit["device"].startswith("NVIDIA"))
+
 
 @cache
 def _of(results: Results, part: str = "twin") -> Twins:
@@ -113,8 +124,8 @@ def _prototype(results: Results) -> Twins:
     return _of(results, "twin/prototype")
 
 
-def _deeper(results: Results) -> Twins:
-    return _of(results, "twin/deeper")
+def _half(results: Results) -> Twins:
+    return _of(results, "twin/half")
 
 
 def _counted(name: str, pair: Units) -> str:
@@ -156,12 +167,12 @@ def short(results: Results, column: str) -> str:
 
 
 def _close(cell: str) -> str:
-    return cell.replace(" / ", "/")
+    return cell.replace(" / ", "/") if cell != f"{NOTHING} / {NOTHING}" else NOTHING
 
 
 @table("twin-scores-{name}", name=PAIRS)
 @table("prototype-scores-{name}", name=PAIRS, record=_prototype)
-@table("deeper-scores-{name}", name=PAIRS, record=_deeper)
+@table("half-scores-{name}", name=PAIRS, record=_half)
 def scores(results: Results, name: str, record: Callable[[Results], Twins] = _of) -> str:
     """Return every row of a pair, by column."""
     pair = record(results).pairs[name]
@@ -201,9 +212,15 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
             gap = pair.accuracy(ours, column) - pair.accuracy(theirs, column)
             words = f"accuracy of {ours} - {theirs}, {COLUMNS[column]}"
             yield _bar(name, words, f"{gap:+.3f}", gap, gap >= least)
-        parts = pair.units[0]["parts"]
+        parts = found.timed(name)
         spent = parts["fit"]["twin_seconds"] / parts["network"]["training_seconds"]
         yield _bar(name, "fitting time / training time, at most 1.5", f"{spent:.2f}", spent, spent <= LONGEST)
+        for ours in ("probe", "twin"):
+            few = _few(pair)
+            own, usual = (few[score] for score in (ours, "max softmax"))
+            gap = min(own[labels] - usual[labels] for labels in own)
+            words = f"{ours} with few labels - max softmax, clean, ROC-AUC, lowest"
+            yield _bar(name, words, f"{gap:+.3f}", gap, gap >= -0.01)
 
 
 def _bar(name: str, words: str, shown: str, gap: float, met: bool) -> tuple[list[str], bool]:
@@ -245,27 +262,31 @@ def without_relative(results: Results) -> str:
     return gap(results, "twin x2", "ensemble of 10", "no relative", *SETS["cifar"])
 
 
+def _few(pair: Units) -> dict[str, dict[int, float]]:
+    """Return the ROC-AUC on clean images by score and number of labels per class, averaged over the draws."""
+    draws = [draw for unit in pair.units for draw in unit["parts"].get("few", {}).get("few", ())]
+    found: dict[str, dict[int, float]] = {}
+    for score in ("max softmax", "probe", "twin"):
+        counts = sorted({draw["labels"] for draw in draws if score in draw})
+        found[score] = {n: mean(d[score][0] for d in draws if d["labels"] == n) for n in counts}
+    return found
+
+
 @table("few-labels")
 def few_labels(results: Results) -> str:
     """Return the ROC-AUC on clean images by the number of labels per class, averaged over the draws."""
-    found = {
-        name: [one for unit in pair.units for one in unit["parts"].get("few", {}).get("few", ())]
-        for name, pair in _deeper(results).pairs.items()
-    }
+    found = {name: _few(pair) for name, pair in _of(results).pairs.items()}
+    columns = {(name, score): f"{PAIRS[name]}, {score}" for name, scores in found.items() for score in scores}
+    counts = {labels: str(labels) for scores in found.values() for labels in scores["probe"]}
+    return grid("labels per class", counts, columns, lambda n, at: number(found[at[0]][at[1]].get(n, float("nan"))))
 
-    def cell(labels: int, column: tuple[str, str]) -> str:
-        name, score = column
-        values = [one[score][0] for one in found[name] if one["labels"] == labels and score in one]
-        return number(sum(values) / len(values)) if values else NOTHING
 
-    counts = {one["labels"]: str(one["labels"]) for draws in found.values() for one in draws}
-    columns = {
-        (name, score): f"{PAIRS[name]}, {score}"
-        for name, draws in found.items()
-        if draws
-        for score in ("max softmax", "probe", "twin")
-    }
-    return grid("labels per class", counts, columns, cell)
+@table("twin-published")
+def published(results: Results) -> str:
+    """Return the main rows of every published network."""
+    pair = Units(*sorted((results.folder / "twin").glob("published-*.npz")))
+    rows = {(row, base): f"ResNet-{base}: {row}" for base in pair.bases for row in PUBLISHED}
+    return grid("", rows, _columns(pair), lambda row, column: _both(pair, row[0], column, row[1]))
 
 
 @table("twin-accuracy")
@@ -304,8 +325,8 @@ def depths(results: Results, name: str) -> str:
 def times(results: Results) -> str:
     """Return fitting times and the passes that `wrap` adds."""
     rows = []
-    for name, pair in _of(results).pairs.items():
-        parts = pair.units[0]["parts"]
+    for name in TIMED:
+        parts = _of(results).timed(name)
         training, fit = parts["network"]["training_seconds"], parts["fit"]
         for score in ("probe", "twin"):
             added = [f"{fit['added_passes'][score][size]:.2f}" for size in ("1", "32", "500", "2000")]
@@ -319,14 +340,14 @@ def times(results: Results) -> str:
 @value("twin-fitting")
 def fitting(results: Results, score: str) -> str:
     """Return the fitting time on an H200, relative to the training time."""
-    units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
+    units = [_of(results).timed(name) for name in TIMED]
     return listed(f"{parts['fit'][f'{score}_seconds'] / parts['network']['training_seconds']:.1f}" for parts in units)
 
 
 @value("twin-adds")
 def adds(results: Results, score: str) -> str:
     """Return the time that `wrap` adds to one input on an H200, in forward passes."""
-    units = [_of(results).pairs[name].units[0]["parts"] for name in ("mnist", "vgg3", "resnet18")]
+    units = [_of(results).timed(name) for name in TIMED]
     return listed(f"{parts['fit']['added_passes'][score]['1']:.1f}" for parts in units)
 
 
