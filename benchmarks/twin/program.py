@@ -40,6 +40,7 @@ WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST, ("few",)),
     (FIRST, ("without-elastic",)),
     (PUBLISHED, MAIN),
+    (PUBLISHED[:3:2], ("few",)),
     (SECOND, MAIN),
     (FIRST[:1], ("sub-ensemble", "depth")),
     (FIRST[1:], ("depth", "sub-ensemble")),

@@ -23,6 +23,8 @@ from qipf.tasks.collect import begin
 from qipf.training import train
 
 EPOCHS = 3
+RATE = 20 * qipf.Twin.learning_rate
+"""Steps have 50 inputs here, which reduces the learning rate to a twentieth."""
 
 
 class Block(nn.Module):
@@ -81,7 +83,7 @@ def net(data: tuple[Tensor, Tensor]) -> Residual:
 @pytest.fixture(scope="module")
 def twin(net: Residual, data: tuple[Tensor, Tensor]) -> qipf.Twin:
     before = {name: values.clone() for name, values in net.state_dict().items()}
-    made = qipf.Twin(epochs=EPOCHS).fit(net, data, progress=False)
+    made = qipf.Twin(epochs=EPOCHS, learning_rate=RATE).fit(net, data, progress=False)
     assert all(torch.equal(before[name], values) for name, values in net.state_dict().items())
     assert not net.training
     return made
@@ -108,11 +110,18 @@ def test_the_score_is_the_contrast_of_the_mixture(net: Residual, twin: qipf.Twin
 def test_the_copy_has_learned(net: Residual, data: tuple[Tensor, Tensor]) -> None:
     noisy, labels = bars(600, 2)
     noisy = (noisy + 0.4 * torch.randn(noisy.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
-    twin = qipf.Twin(epochs=8, seed=1).fit(net, data, progress=False)
+    twin = qipf.Twin(epochs=8, seed=1, learning_rate=RATE).fit(net, data, progress=False)
     outputs = qipf.collect(net, noisy, layers=twin.layers)
     right = (outputs.logits.argmax(1) == labels).float().mean()
     better = (twin.posterior(outputs).argmax(1) == labels).float().mean()
     assert better > right + 0.02
+
+
+def test_few_inputs_change_the_copy_little(net: Residual, data: tuple[Tensor, Tensor]) -> None:
+    twin = qipf.Twin(split="blocks.0", epochs=1).fit(net, data, progress=False)
+    copied = torch.from_numpy(twin._require_fitted().tensors["copy.blocks.1.conv.weight"])
+    change = (copied - net.state_dict()["blocks.1.conv.weight"]).abs().max()
+    assert 0 < change < 32 * twin.learning_rate / 20  # one epoch of 32 steps of Adam, each at most as long as the rate
 
 
 def test_a_file_gives_the_same_scores_and_refuses_other_networks(

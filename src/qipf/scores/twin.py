@@ -34,6 +34,8 @@ PREFIX = "copy."
 """The prefix of the copy's weights among the tensors of a fitted twin."""
 LEAST_PER_CLASS = 32
 """The minimum number of inputs per class, on average, for fitting a twin."""
+LARGE_STEP = 1000
+"""The number of inputs per step for which the learning rate is not reduced."""
 MEMORY = 2 * 2**30
 CHUNK = 500
 
@@ -51,7 +53,8 @@ class Twin(Mixture):
         depth: The approximate fraction of the network's multiplications that the copy repeats, if `split` is None.
         epochs: The number of training epochs.
         rows: The maximum number of inputs per training step, half of them perturbed on average.
-        learning_rate: The peak learning rate of the one-cycle schedule.
+        learning_rate: The peak learning rate of the one-cycle schedule for steps of at least 1,000 inputs; the rate is
+            reduced in proportion for smaller steps, so that few inputs change the copy little.
         share: The weight of the network's softmax in the posterior; set by `fit`.
         head_share: The weight of the probe's head; set by `fit`.
         temperature: The temperature of the network's logits.
@@ -151,8 +154,9 @@ class Twin(Mixture):
             half.learn(True)
             identity = "" if checkpoint is None else f"{cut.split} {len(own)} {perturb} {learner.identity()}"
             train(
-                learner, split, epochs=self.epochs, batch_size=rows, learning_rate=self.learning_rate,
-                weight_decay=0.02, seed=self.seed, device=start.runner.device, checkpoint=checkpoint, identity=identity,
+                learner, split, epochs=self.epochs, batch_size=rows,
+                learning_rate=self.learning_rate * min(1, rows / LARGE_STEP), weight_decay=0.02, seed=self.seed,
+                device=start.runner.device, checkpoint=checkpoint, identity=identity,
                 on_start=learner.draw, cuda_graph=is_image(known.inputs), progress=progress,
             )  # fmt: skip
         half.learn(False)
