@@ -34,6 +34,7 @@ from twin.setting import Setting
 FIRST = ("resnet18-1003", "vgg3-1006", "mnist-1005", "kmnist-1005")
 SECOND = ("vgg3-1007", "mnist-1006", "kmnist-1006", "resnet18-1004")
 PUBLISHED = ("published-20", "published-56", "published-32", "published-44")
+TRANSFORMER = ("vit-1000",)
 MAIN = ("network", "fit", "scores", "ensemble")
 WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST, MAIN),
@@ -45,6 +46,7 @@ WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (FIRST[:1], ("sub-ensemble", "depth")),
     (FIRST[1:], ("depth", "sub-ensemble")),
     (FIRST, ("more-views", "second", "confidnet")),
+    (TRANSFORMER, MAIN),
     (("kmnist-1006",), ("sub-ensemble", "confidnet", "depth", "second", "without-elastic", "few")),
 )
 """Units and their parts, in order."""
@@ -127,7 +129,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--budget", type=float, default=1e9, help="time limit in seconds")
     parser.add_argument(
-        "--units", nargs="+", default=FIRST + SECOND + PUBLISHED, help="units to run, such as mnist-1005 (default: all)"
+        "--units",
+        nargs="+",
+        default=FIRST + SECOND + PUBLISHED + TRANSFORMER,
+        help="units to run, such as mnist-1005 (default: all)",
     )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--smoke", action="store_true", help="run a tiny version as a test")

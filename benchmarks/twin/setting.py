@@ -18,6 +18,7 @@ from qipf.study.shifts import corruptions, effects
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 from qipf.training.loop import Split
 from twin.published import SIZES, ResNet
+from twin.vit import VisionTransformer
 
 PAIRS = {
     "mnist": ("mnist", "lenet", "fashion-mnist"),
@@ -25,8 +26,11 @@ PAIRS = {
     "vgg3": ("cifar10", "vgg3", "fashion-mnist"),
     "resnet18": ("cifar10", "resnet18", "fashion-mnist"),
     "published": ("cifar10", "published", "fashion-mnist"),
+    "vit": ("kmnist", "vit", "mnist"),
 }
 """The dataset, network and out-of-distribution dataset of every pair; "published" stands for four published ResNets."""
+OWN = {"published": ResNet, "vit": VisionTransformer}
+"""Networks that are not in `qipf.study.nets`."""
 EXTRA = "no relative"
 """The group of the two families that are not in the probe study."""
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
@@ -107,7 +111,8 @@ class Setting:
         self.listed = conditions(pair)
         self.recipe = recipes.recipe(self.name, dataset)
         self.confidence = Schedule()
-        self.members: tuple[int, ...] = SIZES if pair == "published" else tuple(range(2000, 2010))
+        count = 5 if pair == "vit" else 10
+        self.members: tuple[int, ...] = SIZES if pair == "published" else tuple(range(2000, 2000 + count))
         self.second, self.sub = 5, 5
         if smoke:
             self._shrink()
@@ -115,8 +120,8 @@ class Setting:
 
     def fresh(self, seed: int) -> nn.Module:
         """Return an untrained network of the pair."""
-        if self.pair == "published":
-            return ResNet(seed).to(self.device)
+        if self.name in OWN:
+            return OWN[self.name](seed).to(self.device)
         _, channels, size, _ = self.data.train.inputs.shape
         return nets.build(self.name, classes=10, channels=channels, size=size, seed=seed).to(self.device)
 
