@@ -216,9 +216,7 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
         spent = parts["fit"]["twin_seconds"] / parts["network"]["training_seconds"]
         yield _bar(name, "fitting time / training time, at most 1.5", f"{spent:.2f}", spent, spent <= LONGEST)
         for ours in ("probe", "twin"):
-            few = _few(pair)
-            own, usual = (few[score] for score in (ours, "max softmax"))
-            gap = min(own[labels] - usual[labels] for labels in own)
+            gap = min(_lowest(few, ours) for unit in pair.units if (few := _few(unit))[ours])
             words = f"{ours} with few labels - max softmax, clean, ROC-AUC, lowest"
             yield _bar(name, words, f"{gap:+.3f}", gap, gap >= -0.01)
 
@@ -262,9 +260,9 @@ def without_relative(results: Results) -> str:
     return gap(results, "twin x2", "ensemble of 10", "no relative", *SETS["cifar"])
 
 
-def _few(pair: Units) -> dict[str, dict[int, float]]:
-    """Return the ROC-AUC on clean images by score and number of labels per class, averaged over the draws."""
-    draws = [draw for unit in pair.units for draw in unit["parts"].get("few", {}).get("few", ())]
+def _few(unit: dict[str, Any]) -> dict[str, dict[int, float]]:
+    """Return the ROC-AUC of a network on clean images by score and number of labels per class, over the draws."""
+    draws = unit["parts"].get("few", {}).get("few", ())
     found: dict[str, dict[int, float]] = {}
     for score in ("max softmax", "probe", "twin"):
         counts = sorted({draw["labels"] for draw in draws if score in draw})
@@ -272,19 +270,31 @@ def _few(pair: Units) -> dict[str, dict[int, float]]:
     return found
 
 
+def _lowest(found: dict[str, dict[int, float]], score: str) -> float:
+    """Return the smallest difference of a score from max softmax."""
+    return min(found[score][labels] - found["max softmax"][labels] for labels in found[score])
+
+
 @table("few-labels")
 def few_labels(results: Results) -> str:
     """Return the ROC-AUC on clean images by the number of labels per class, averaged over the draws."""
-    found = {name: _few(pair) for name, pair in _of(results).pairs.items()}
-    columns = {(name, score): f"{PAIRS[name]}, {score}" for name, scores in found.items() for score in scores}
+    units = {f"{PAIRS[name]} {unit['base']}": unit for name, pair in _of(results).pairs.items() for unit in pair.units}
+    units |= {f"published ResNet-{unit['base']}": unit for unit in _published(results).units}
+    found = {name: few for name, unit in units.items() if (few := _few(unit))["probe"]}
+    rows = {(name, score): f"{name}: {score}" for name, scores in found.items() for score in scores}
     counts = {labels: str(labels) for scores in found.values() for labels in scores["probe"]}
-    return grid("labels per class", counts, columns, lambda n, at: number(found[at[0]][at[1]].get(n, float("nan"))))
+    heads = "labels per class"
+    return grid(heads, rows, counts, lambda row, labels: number(found[row[0]][row[1]].get(labels, float("nan"))))
+
+
+def _published(results: Results) -> Units:
+    return Units(*sorted((results.folder / "twin").glob("published-*.npz")))
 
 
 @table("twin-published")
 def published(results: Results) -> str:
     """Return the main rows of every published network."""
-    pair = Units(*sorted((results.folder / "twin").glob("published-*.npz")))
+    pair = _published(results)
     rows = {(row, base): f"ResNet-{base}: {row}" for base in pair.bases for row in PUBLISHED}
     return grid("", rows, _columns(pair), lambda row, column: _both(pair, row[0], column, row[1]))
 
