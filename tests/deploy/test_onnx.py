@@ -9,7 +9,7 @@ import torch
 
 from qipf.deploy.onnx_export import export_onnx
 from qipf.deploy.wrapper import wrap
-from qipf.scores import KNN, WeightQIPF
+from qipf.scores import KNN, Entropy, WeightQIPF
 from qipf.study.nets import build
 from qipf.tasks.collect import collect
 
@@ -61,4 +61,18 @@ def test_what_cannot_be_exported_says_so(tmp_path) -> None:
         export_onnx(net, path, images[:2])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="more"):
         export_onnx(wrap(net, KNN(k=3).fit(net, outputs)), path, images[:1])
+    with pytest.raises(ValueError, match="len"):
+        export_onnx(wrap(fixed := FixedBatch(), Entropy()).eval(), path, torch.rand(4, 3))
+    assert fixed(torch.rand(5, 3)).shape == (5, 2)
     assert not path.exists()
+
+
+class FixedBatch(torch.nn.Module):
+    """A network whose exported graph has a fixed batch size, because `len` returns a Python integer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.start = torch.nn.Linear(6, 2), torch.nn.Parameter(torch.zeros(1, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dense(torch.cat([self.start.expand(len(x), -1), x], 1))

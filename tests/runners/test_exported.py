@@ -103,3 +103,14 @@ def test_torchscript_has_logits_but_no_layers() -> None:
         torch.testing.assert_close(collect(scripted, x, features=False, progress=False).logits, net(x))
         with pytest.raises(Problem, match="TorchScript"):
             qipf.default(scripted, (x, torch.arange(60) % 3), progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_torchscript_with_buffers_leaves_the_random_state_alone() -> None:
+    net, x = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval(), torch.rand(60, 4)
+    traced = torch.jit.trace(net, x)
+    for model in (traced, nn.Sequential(nn.Linear(4, 3), nn.Dropout())):
+        before = torch.get_rng_state()
+        collect(model, x, features=False, progress=False)
+        assert torch.equal(torch.get_rng_state(), before)
+    torch.testing.assert_close(collect(traced, x, features=False, progress=False).logits, net(x))

@@ -193,3 +193,19 @@ def test_few_labels_leave_the_softmax_the_greater_weight_without_a_cliff(net, di
     assert (
         roc_auc_score(~outputs.correct, few(outputs)) > roc_auc_score(~outputs.correct, qipf.Entropy()(outputs)) - 0.01
     )
+
+
+def test_a_sigmoid_whose_task_was_not_given_is_not_scored_as_logits() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid()).eval()
+    x = torch.randn(200, 4)
+    uq = qipf.default(net, (x, (x[:, 0] > 0).long()), effort="quick", progress=False)
+    known = qipf.collect(net, x, layers=uq.layers, task="classes", progress=False)
+    torch.testing.assert_close(uq(known), uq.score(net, x, progress=False))
+    with pytest.raises(ValueError, match="task="):
+        uq(qipf.collect(net, x, layers=uq.layers, progress=False))
+
+
+def test_an_empty_batch_has_no_scores(net, digits) -> None:
+    uq = qipf.default(net, digits.train, effort="quick", progress=False)
+    assert qipf.wrap(net.eval(), uq)(digits.test.inputs[:0])[1].shape == (0,)

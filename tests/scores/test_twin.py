@@ -136,8 +136,9 @@ def test_a_file_gives_the_same_scores_and_refuses_other_networks(
     for use in (lambda other: loaded.score(other, live), lambda other: qipf.wrap(other, loaded)):
         with pytest.raises(Problem, match="network"):
             use(Residual().eval())
-    with pytest.raises(Problem, match="network"):
-        qipf.collect(nn.Sequential(nn.Flatten(), nn.Linear(144, 3)), live, layers=loaded.layers)
+    for other in (nn.Sequential(nn.Flatten(), nn.Linear(144, 3)), Residual().eval()):
+        with pytest.raises(Problem, match="network"):
+            qipf.collect(other, live, layers=loaded.layers)
 
 
 def test_wrapped_copied_and_exported(net: Residual, twin: qipf.Twin, live: Tensor, tmp_path: Path) -> None:
@@ -206,7 +207,10 @@ def test_an_interrupted_fit_continues(
     with pytest.raises(KeyboardInterrupt):
         fit(file)
     monkeypatch.undo()
-    assert fit(file).fitted.equals(expected.fitted)  # pyright: ignore
+    for _ in range(2):  # the second call finds a finished checkpoint
+        resumed = fit(file)
+        assert resumed.fitted.equals(expected.fitted)  # pyright: ignore
+        assert (resumed.share, resumed.head_share) == (expected.share, expected.head_share)
 
 
 def test_a_thorough_default_is_a_twin_that_tells_its_cost(
@@ -259,7 +263,78 @@ def test_it_is_fitted_in_inference_mode(net: Residual, data: tuple[Tensor, Tenso
     assert made.score(net, live, progress=False).isfinite().all()
 
 
+class Counting(Residual):
+    """Learns a buffer that is not part of the state dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(8), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.blocks(self.stem(x)).mean((2, 3))
+        if self.training:
+            self.seen = 0.9 * self.seen + 0.1 * hidden.detach().mean(0)
+        return self.dense(hidden - self.seen)
+
+
+def test_what_a_copy_learned_outside_its_state_dict_is_kept(data: tuple[Tensor, Tensor]) -> None:
+    net = Counting().eval()
+    twin = qipf.Twin(split="blocks.0", epochs=1).fit(net, data, progress=False)
+    assert np.abs(twin._require_fitted().tensors["copy.seen"]).max() > 0
+    assert not net.seen.any()
+    (layer,) = twin.layers
+    assert layer.spec(begin(net, data).runner).copy.network.seen.any()
+
+
+def test_autocast_changes_neither_a_fit_nor_the_network_that_is_recognised(
+    net: Residual, data: tuple[Tensor, Tensor], live: Tensor
+) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        probe = qipf.default(net, data, effort="quick", progress=False)
+        twin = qipf.Twin(epochs=1).fit(net, data, progress=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for scorer in (probe, twin):
+                assert scorer.score(net, live, progress=False).isfinite().all()
+
+
+def test_images_in_a_dict_have_views(data: tuple[Tensor, Tensor]) -> None:
+    images, labels = data
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, pixel_values: Tensor) -> dict[str, Tensor]:
+            return {"logits": self.net(pixel_values)}
+
+    for model, given in ((net, images), (Named().eval(), {"pixel_values": images})):
+        for fitted in (
+            qipf.default(model, (given, labels), effort="quick", progress=False),
+            qipf.Twin(epochs=1).fit(model, (given, labels), progress=False),
+        ):
+            assert fitted._require_fitted().facts["views"]
+            assert fitted.score(model, given, views=2, progress=False).shape == labels.shape
+
+
 def test_what_does_not_fit_is_refused(net: Residual, data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    images, labels = data
+    for argument, model, given, options in (
+        ("perturb", net, data, {"split": "blocks.0", "perturb": False}),
+        ("data", net, (images[:60], labels[:60]), {"split": "blocks.0"}),
+        ("data", net, (torch.where(images > 0.9, torch.nan, images), labels), {"split": "blocks.0"}),
+        ("data", net, (torch.cat([images[:500], images[500:] * torch.nan]), labels), {"split": "blocks.0"}),
+        ("perturb", net, data, {"split": "blocks.0", "perturb_only": lambda x, _: x[:1]}),
+        ("checkpoint", net, data, {"split": "blocks.0", "checkpoint": tmp_path / "missing" / "a.state"}),
+        ("memory", net, data, {"memory": "1GB"}),
+    ):
+        with pytest.raises(Problem) as caught:
+            qipf.default(model, given, effort="thorough", progress=False, **options)
+        assert caught.value.argument == argument
+    with pytest.raises(Problem, match="views"):
+        qipf.Twin(views=99, epochs=10**6).fit(net, data, progress=False)  # before it is trained
     with pytest.raises(Problem, match="blocks"):
         qipf.default(net, data, effort="thorough", split="blocks.9", progress=False)
     with pytest.raises(Problem, match="inputs"):
@@ -308,6 +383,16 @@ def test_a_checkpoint_of_another_network_is_refused(data: tuple[Tensor, Tensor],
         else:
             with pytest.raises(ValueError, match="identity"):
                 twin.fit_from(start, checkpoint=tmp_path / "twin.state", progress=False)
+
+
+def test_a_checkpoint_of_other_perturbations_is_refused(
+    net: Residual, data: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"perturb": False, "checkpoint": tmp_path / "twin.state", "progress": False}
+    for own in (lambda x, _: 0.9 * x, lambda x, _: 0.9 * x):
+        qipf.Twin(epochs=1).fit_from(begin(net, data), own=(own,), **options)
+    with pytest.raises(ValueError, match="identity"):
+        qipf.Twin(epochs=1).fit_from(begin(net, data), own=(lambda x, _: 0.8 * x,), **options)
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 3, 1, 1)])

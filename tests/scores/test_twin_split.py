@@ -98,6 +98,53 @@ def test_a_connection_past_the_split_is_refused() -> None:
     assert split_network(start.runner, start.first)[0].split == "a"
 
 
+class Rare(nn.Module):
+    """The first layer decides the sign of few logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.a(x)
+        rare = first[:, :1] > first[:, :1].detach().kthvalue(len(x) - 1, dim=0).values
+        logits = self.c(torch.relu(self.b(first)))
+        return torch.where(rare, -logits, logits)
+
+
+class Training(nn.Module):
+    """Returns something else in training mode, as some networks with several outputs do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        hidden = torch.relu(self.b(self.a(x)))
+        return (hidden, self.c(hidden)) if self.training else self.c(hidden)
+
+
+@pytest.mark.parametrize("make", [Rare, Training])
+def test_a_copy_that_differs_in_few_rows_or_in_training_is_refused(make: Any) -> None:
+    torch.manual_seed(0)
+    start = begin(make().eval(), torch.rand(64, 6), task="classes")
+    with pytest.raises(Problem, match="part"):
+        split_network(start.runner, start.first, "b")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_avoided() -> None:
+    net = Texts()
+    net.blocks = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 4)  # uses them
+    start = begin(net.eval(), texts(), task="classes")
+    cut, half = split_network(start.runner, start.first)
+    assert cut.split == "blocks.layers.1"
+    assert torch.backends.mha.get_fastpath_enabled()
+    layer = Copied(cut, half.weights())
+    found = qipf.collect(net, texts(), layers=(layer,), progress=False)
+    torch.testing.assert_close(found.layers[str(layer)], found.logits)
+
+
 class Closure(nn.Module):
     """The last layer is called through a function that holds this network, not its copy."""
 

@@ -171,3 +171,13 @@ def test_tokens_are_replaced_by_tokens_of_the_batch() -> None:
     again = draws(in_place="tokens")(masked)
     assert torch.equal(again["attention_mask"], masked["attention_mask"])
     assert not torch.equal(again["ids"], ids)
+
+
+def test_a_function_returns_inputs_of_the_same_shape_and_precision() -> None:
+    images = torch.rand(4, 1, 8, 8)
+    perturber = Perturber(torch.Generator().manual_seed(0))
+    for wrong in (lambda x, _: x[:1], lambda x, _: None, lambda x, _: (x, x)):
+        with pytest.raises(ValueError, match="perturb"):
+            perturber(images, wrong)
+    assert perturber(images, lambda x, _: x.double()).dtype == torch.float32
+    assert perturber((255 * images).byte(), lambda x, _: 0.5 * x).dtype == torch.float32  # as the function returned

@@ -65,6 +65,12 @@ def export_onnx(
     finally:
         for module, training in was_training.items():
             module.training = training
+    fixed = next((size for part in program.model.graph.inputs if isinstance(size := part.shape[0], int)), None)
+    if fixed is not None:
+        raise ValueError(
+            f"the wrapped model cannot be exported for batches of any size, only of {fixed}; in the model's forward "
+            "method, replace len(x) by x.shape[0]"
+        )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
         program.save(str(file), external_data=False)

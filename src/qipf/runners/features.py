@@ -210,8 +210,8 @@ def _grid(maps: Array, rows: int, columns: int) -> Array:
     count, channels, height, width = maps.shape
     if (height, width) != (rows, columns):
         weights = _weights(maps, (height, rows), (width, columns))
-        maps = xp.reshape(maps, (count, channels, -1)) @ weights
-    return xp.reshape(maps, (count, -1))
+        maps = xp.reshape(maps, (count, channels, height * width)) @ weights
+    return xp.reshape(maps, (count, channels * rows * columns))
 
 
 def _weights(maps: Array, *sizes: tuple[int, int]) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,10 +25,10 @@ from qipf._common.errors import Problem, first_line
 from qipf.data.batches import Batch
 from qipf.runners.features import FeatureSpec
 from qipf.runners.recorder import PerPass, ending_name, find_module, is_output, untouched, watching
-from qipf.runners.runner import Runner
+from qipf.runners.runner import Runner, differ
 from qipf.runners.torch import TorchRunner, find_values, original
 
-LOOK = 8
+LOOK = 64
 """The number of inputs used to check a split."""
 
 
@@ -60,6 +60,8 @@ class Copied:
     weights: Mapping[str, np.ndarray]
     digest: str = ""
     """A digest that distinguishes copies of the same network."""
+    network: Sequence[float] | None = None
+    """The fingerprint of the network, if known."""
 
     def __str__(self) -> str:
         return f"{self.cut}{self.digest}"
@@ -68,6 +70,9 @@ class Copied:
         """Return the specification of this layer for a runner."""
         module = splittable(runner)
         if any(name not in dict(module.named_modules()) for name in (*self.cut.past, self.cut.split)):
+            raise _other_network()
+        found = runner.fingerprint()
+        if self.network is not None and found is not None and differ(self.network, found):
             raise _other_network()
         half = SecondHalf(module, self.cut)
         half.load(self.weights)
@@ -143,18 +148,25 @@ class SecondHalf(nn.Module):
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return the parameters and buffers by name, with half precision cast to single precision."""
-        found = {name: one.detach().cpu() for name, one in self.network.state_dict().items()}
+        found = {name: one.detach().cpu() for name, one in self._tensors().items()}
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Load all parameters and buffers; raise Problem unless their names and shapes match."""
-        own = self.network.state_dict()
+        own = self._tensors()
         if {name: tuple(one.shape) for name, one in own.items()} != {n: w.shape for n, w in weights.items()}:
             raise _other_network()
         with torch.no_grad():
             for name, values in weights.items():
                 own[name].copy_(torch.from_numpy(np.array(values)))
         self.learn(False)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Return the parameters and all buffers, including those that a state dict omits."""
+        of = self.network
+        return {
+            **dict(of.named_parameters(remove_duplicate=False)), **dict(of.named_buffers(remove_duplicate=False))
+        }  # fmt: skip
 
     def _follow(self, state: Mapping[str, list[Any]]) -> None:
         """Move the copy to the device of the network, if the network has been moved."""
@@ -222,6 +234,8 @@ def split_network(runner: Runner, batch: Batch, split: str | None = None, depth:
         try:
             return _checked(runner, module, batch, _cut(calls, name, ending))
         except Problem as error:
+            if error.argument != "split":
+                raise
             why = error.found
     raise Problem("split", f"this network cannot be split ({why})")
 
@@ -283,7 +297,8 @@ def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
 
 def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple[Cut, SecondHalf]:
     """Return a cut and its copy; raise Problem unless the copy runs alone, is trainable and reproduces the logits."""
-    half, reads = SecondHalf(module, cut), _Reads(module)
+    half, learning, reads = SecondHalf(module, cut), SecondHalf(module, cut), _Reads(module)
+    learning.learn(True)
     state: dict[str, list[Any]] = {}
     try:
         with runner.reading({}, show=False) as run:
@@ -292,10 +307,13 @@ def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple
             module(*batch.args, **batch.kwargs)
             with reads:
                 copied = half(state, batch.args, batch.kwargs).reshape(logits.shape)
+            learning(state, batch.args, batch.kwargs).reshape(logits.shape)  # may return something else in this mode
     except (RuntimeError, TypeError, LookupError, AttributeError, ValueError) as error:
         raise Problem("split", f"the part after {cut.split!r} does not run by itself ({first_line(error)})") from error
+    if bool(logits.isnan().any()):
+        raise Problem("data", "the network returns NaN for some inputs", hint="remove these inputs")
     tolerance = 2e-2 if copied.dtype in _HALF else 1e-4
-    if bool(copied.isnan().any()) and not bool(logits.isnan().any()):
+    if bool(copied.isnan().any()):
         raise Problem("split", f"a connection bypasses {cut.split!r}", hint="name another module")
     if not float((copied.double() - logits).abs().max()) <= tolerance * max(1.0, float(logits.abs().max())):
         raise Problem(

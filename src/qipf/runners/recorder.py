@@ -309,7 +309,8 @@ class _Held(NamedTuple):
             if buffer._version != version or not torch.equal(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
-            if self.module._buffers.get(name) is not buffer:
+            scripted = isinstance(self.module, torch.jit.ScriptModule)  # its buffers cannot be replaced
+            if not scripted and self.module._buffers.get(name) is not buffer:
                 self.module._buffers[name] = buffer
 
 
@@ -333,24 +334,31 @@ class _Holds:
             for module in modules:
                 self.modules[id(module)][1][0] += 1
                 module.training = False  # not .eval(): it may be overridden, with effects that cannot be undone
-            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # otherwise, nothing was compiled
-                self.eager.enter_context(torch.compiler.set_stance("force_eager"))
+            if eager and self.eager_calls == 0:
+                if "torch._dynamo" in sys.modules:  # otherwise, nothing was compiled
+                    self.eager.enter_context(torch.compiler.set_stance("force_eager"))
+                # the fast path of attention passes nested tensors, which have no shape, to hooks
+                self.eager.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+                torch.backends.mha.set_fastpath_enabled(False)
             self.eager_calls += eager
 
     def leave(self, modules: list[nn.Module], eager: bool) -> None:
         with self.lock:
+            unused: list[_Held] = []
             for module in modules:
                 held, count = self.modules[id(module)]
                 count[0] -= 1
                 if count[0] == 0:
                     del self.modules[id(module)]
-                    held.restore()
+                    unused.append(held)
             self.eager_calls -= eager
             if self.eager_calls == 0:
                 self.eager.close()
             self.calls -= 1
             if self.calls == 0:
                 self.restore()
+            for held in unused:
+                held.restore()
 
     def restore(self) -> None:
         """Restore the random states if they were saved."""

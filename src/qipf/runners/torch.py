@@ -452,7 +452,7 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
         return model(*args, **kwargs)
     except (torch.OutOfMemoryError, Problem):
         raise
-    except (RuntimeError, TypeError, IndexError, AssertionError) as error:
+    except (RuntimeError, TypeError, IndexError, AssertionError, ValueError) as error:
         if _is_explicit(error):
             raise
         given = ", ".join([*map(describe, args), *(f"{key}: {describe(part)}" for key, part in kwargs.items())])
@@ -581,7 +581,8 @@ def _numbers(tensors: Sequence[Tensor]) -> list[float]:
         flat = values.flatten().float()
         whole = flat.numel() - flat.numel() % PLACES
         if whole:  # a matrix product reads the weights as fast as the memory allows
-            folded += (flat.new_ones(whole // PLACES) @ flat[:whole].view(-1, PLACES)).cpu()
+            with torch.autocast(flat.device.type, enabled=False):
+                folded += (flat.new_ones(whole // PLACES) @ flat[:whole].view(-1, PLACES)).cpu()
         folded[: flat.numel() - whole] += flat[whole:].cpu()
         square += float(flat @ flat)
     norm = math.sqrt(square)

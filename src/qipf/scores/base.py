@@ -441,6 +441,17 @@ class Scorer(ABC):
         labels = None if labels is None else _moved(labels, uncertainty)
         return Scored(uncertainty, predicted, labels, _moved(counted, uncertainty), batch.numbers, kept)
 
+    def _classified(self, outputs: Outputs | Array, checked: Outputs) -> Outputs:
+        """Return checked outputs; raise Problem if they are those of a regression model."""
+        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are taken to be those of a classifier
+        if numbers or (checked.labels is not None and checked.regression):
+            argument = "outputs" if checked.labels is None else "labels"
+            raise Problem(
+                argument, f"{self.name} scores classes, but the outputs are those of a regression model",
+                hint="use residual-scale; for a binary classifier, pass labels of 0 and 1 or task='classes'",
+            )  # fmt: skip
+        return checked
+
     def _named(self, outputs: Outputs, numbers: Sequence[int]) -> Array:
         """Score rows; error messages give the row numbers in the user's data."""
         try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qipf._common.errors import Problem, check_positive, check_whole
+from qipf._common.errors import check_positive, check_whole
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_sum_exp, others, softplus
@@ -34,15 +34,7 @@ class Confidence(Scorer):
         return self._of(class_logits(outputs.logits))
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
-        checked = super()._checked(outputs, fitted)
-        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are taken to be those of a classifier
-        if numbers or (checked.labels is not None and checked.regression):
-            argument = "outputs" if checked.labels is None else "labels"
-            raise Problem(
-                argument, f"{self.name} scores classes, but the outputs are those of a regression model",
-                hint="use residual-scale; for a binary classifier, pass labels of 0 and 1 or task='classes'",
-            )  # fmt: skip
-        return checked
+        return self._classified(outputs, super()._checked(outputs, fitted))
 
     @abstractmethod
     def _of(self, logits: Array) -> Array: ...

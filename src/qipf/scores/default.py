@@ -99,6 +99,7 @@ def default(
     check_choice("effort", effort, tuple(EFFORTS))
     check_whole("seed", seed, 0)
     check_whole("size", 1 if size is None else size, 1)
+    check_whole("memory", memory, 1)
     if features is not None and (not isinstance(features, str) or not features):
         raise Problem("features", f"{features!r}", expected="None or the name of a module, such as 'layer4@2x2'")
     more = () if isinstance(perturb, bool) else _functions("perturb", perturb)
@@ -149,11 +150,13 @@ def default(
     fit = _Fit(model, start, start.task.probe, effort, features, seed, progress, read)
     if effort != "thorough":
         return fit.probe()
-    twin = Twin(split=split, depth=depth, seed=seed)
-    if why := fit.twin(twin, checkpoint):
-        warnings.warn(f"a probe is fitted instead of a twin: {why}", stacklevel=2)
+    try:
+        return fit.twin(Twin(split=split, depth=depth, seed=seed), checkpoint)
+    except Problem as error:
+        if split is not None:
+            raise
+        warnings.warn(f"a probe is fitted instead of a twin: {error.message}", stacklevel=2)
         return fit.probe()
-    return twin
 
 
 @dataclass
@@ -169,8 +172,8 @@ class _Fit:
     progress: bool
     read: dict[str, Any]
 
-    def twin(self, twin: Twin, checkpoint: Any) -> str:
-        """Fit a twin together with a probe; return the reason if this is impossible, otherwise an empty string."""
+    def twin(self, twin: Twin, checkpoint: Any) -> Twin:
+        """Fit a twin together with a probe, and return it; raise Problem if this is impossible."""
         torch = require("torch", extra="torch")
         from qipf.training.copies import gathered_inputs
 
@@ -178,23 +181,17 @@ class _Fit:
             return replace(self, start=known, effort="standard", read={**self.read, "size": None}).probe()
 
         if not self.read["perturb"] and not self.read["own"]:
-            return "a twin is trained on perturbed inputs, but perturb is False"
+            raise Problem("perturb", "False", expected="perturbed inputs, on which a twin is trained")
         if self.features is not None:
             with self.start.reading({"head": self.start.runner.parse(self.features)}, show=False):
                 pass  # raises before the twin is trained
-        try:
-            with torch.inference_mode(False):  # inference tensors cannot be trained
-                twin.prepared(self.start, self.read["own"], self.read["perturb"])
-                if not self.start.source.indexed:  # the data may be readable only once
-                    size, memory = self.read["size"], self.read["memory"]
-                    data, _ = gathered_inputs(self.start, size, memory, self.seed, self.progress)
-                    self.start = begin(self.start.runner, (data.inputs, data.labels), task=self.start.task)
-                twin.fit_from(self.start, **self.read, checkpoint=checkpoint, progress=self.progress, beside=beside)
-        except Problem as error:
-            if twin.split is not None and error.argument == "split":
-                raise
-            return error.message
-        return ""
+        with torch.inference_mode(False):  # inference tensors cannot be trained
+            twin.prepared(self.start, self.read["own"], self.read["perturb"])
+            if not self.start.source.indexed:  # the data may be readable only once
+                size, memory = self.read["size"], self.read["memory"]
+                data, _ = gathered_inputs(self.start, size, memory, self.seed, self.progress)
+                self.start = begin(self.start.runner, (data.inputs, data.labels), task=self.start.task)
+            return twin.fit_from(self.start, **self.read, checkpoint=checkpoint, progress=self.progress, beside=beside)
 
     def probe(self) -> Probe:
         """Fit a probe to clean and perturbed inputs, and return it."""

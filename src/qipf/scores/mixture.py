@@ -87,6 +87,9 @@ class Mixture(Scorer):
             chance = chance + weight * head
         return chance
 
+    def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
+        return self._classified(outputs, super()._checked(outputs, fitted))
+
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits, asked=outputs.task == "tokens")
 

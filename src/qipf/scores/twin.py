@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from qipf.tasks.classes import warn_of_missing_classes
 from qipf.tasks.collect import Start, begin
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.task import Task
-from qipf.tasks.views import FAR, ViewTrial, is_image
+from qipf.tasks.views import FAR, ViewTrial, has_images
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,8 @@ LARGE_STEP = 1000
 """The number of inputs per step for which the learning rate is not reduced."""
 MEMORY = 2 * 2**30
 CHUNK = 500
+MOST_MEGABYTES = 8
+"""The maximum size of the head of a probe."""
 
 
 @dataclass(eq=False)
@@ -127,6 +130,8 @@ class Twin(Mixture):
         from qipf.training.copies import CopyLearner, epoch_seconds, gathered_inputs
         from qipf.training.loop import Split
 
+        if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
+            raise Problem("checkpoint", f"{checkpoint}: there is no such folder", hint="create the folder first")
         cut, half, change, generator = self.prepared(start, own, perturb)
         data, columns = gathered_inputs(start, size, memory, self.seed, progress)
         labels = to_numpy(data.labels)
@@ -135,6 +140,9 @@ class Twin(Mixture):
             expected = f"an average of at least {LEAST_PER_CLASS} inputs per class for a twin"
             raise Problem("data", f"{data.rows} inputs for {max(2, columns)} classes", expected=expected)
         views = self._tried(start, data)
+        if self.views > 1 + sum(name != FAR for name in views):
+            found = f"at most {1 + sum(name != FAR for name in views)}"
+            raise Problem("views", f"{self.views}", expected=found, hint="the model is less accurate on other views")
         held = folds(labels, self.seed, parts_of(len(labels))) == 0
         known = data.chosen(np.flatnonzero(~held))
         learner = CopyLearner(splittable(start.runner), half, known, change, generator, views)
@@ -148,16 +156,17 @@ class Twin(Mixture):
                 print(
                     f"note: the twin copies the network after {cut.split!r}; fitting takes about {seconds:.0f} s, "
                     f"scoring takes an extra {cut.share:.0%} of a forward pass, and the saved twin takes "
-                    f"up {megabytes:.2g} MB",
+                    f"up at most {megabytes + (0 if beside is None else MOST_MEGABYTES):.2g} MB",
                     file=sys.stderr,
                 )
             half.learn(True)
-            identity = "" if checkpoint is None else f"{cut.split} {len(own)} {perturb} {learner.identity()}"
+            made = [_code(function) for function in own]
+            identity = "" if checkpoint is None else f"{cut.split} {made} {perturb} {learner.identity()}"
             train(
                 learner, split, epochs=self.epochs, batch_size=rows,
                 learning_rate=self.learning_rate * min(1, rows / LARGE_STEP), weight_decay=0.02, seed=self.seed,
                 device=start.runner.device, checkpoint=checkpoint, identity=identity,
-                on_start=learner.draw, cuda_graph=is_image(known.inputs), progress=progress,
+                on_start=learner.draw, cuda_graph=has_images(known.inputs), progress=progress,
             )  # fmt: skip
         half.learn(False)
         weights = half.weights()
@@ -172,6 +181,7 @@ class Twin(Mixture):
             if head and probe.space is not None:
                 tensors, facts = {**tensors, **head}, {**facts, "space": probe.space}
         self._use(Fitted(tensors, facts))
+        generator.manual_seed(self.seed)  # the same copies if the fit was resumed
         self._weigh(start, half, data.chosen(np.flatnonzero(held)), change, DOUBT / data.rows)
         self._attachments = {}
         return self
@@ -206,7 +216,7 @@ class Twin(Mixture):
     def _tried(self, start: Start, data: Batch) -> list[str]:
         """Return the names of the views on which the network remains accurate; none if the inputs are not images."""
         trial = ViewTrial(start.task, data.rows, self.seed)
-        if is_image(data.inputs):
+        if has_images(data.inputs):
             with start.reading({}, show=False) as run:
                 for first in range(0, data.rows, CHUNK):
                     trial.see(run, data.chosen(slice(first, first + CHUNK)))
@@ -243,7 +253,10 @@ class Twin(Mixture):
 
         cut = self.fitted.facts["cut"]
         weights = {k.removeprefix(PREFIX): v for k, v in self.fitted.tensors.items() if k.startswith(PREFIX)}
-        copied = Copied(Cut(**{**cut, "past": tuple(cut["past"])}), weights, self.fitted.facts.get("digest", ""))
+        facts = self.fitted.facts
+        copied = Copied(
+            Cut(**{**cut, "past": tuple(cut["past"])}), weights, facts.get("digest", ""), facts.get("model")
+        )
         return (copied, self.fitted.facts["space"]) if self._has_head else (copied,)
 
     @property
@@ -253,3 +266,10 @@ class Twin(Mixture):
     def _heads(self, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Sequence[tuple[float, Array]]:
         heads = [(1 - self.share - self.head_share, class_logits(rows[0]))]
         return [*heads, (self.head_share, head_logits(rows[1], tensors))] if self._has_head else heads
+
+
+def _code(function: Perturb) -> str:
+    """Return a text that distinguishes most functions, and is the same in a later process."""
+    code = getattr(function, "__code__", None)
+    constants = [one for one in code.co_consts if isinstance(one, int | float | str)] if code else []
+    return f"{getattr(function, '__qualname__', type(function).__qualname__)} {code and code.co_code.hex()} {constants}"

@@ -24,7 +24,7 @@ from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
-from qipf.tasks.views import View, ViewTrial, is_image, with_views
+from qipf.tasks.views import View, ViewTrial, has_images, with_views
 
 if TYPE_CHECKING:
     import torch
@@ -279,7 +279,7 @@ def collect_augmented(
                         hint="pass (inputs, labels), or a loader whose batches are (inputs, labels)",
                     )  # fmt: skip
                 sizes.append(batch.rows)
-                if trial is not None and is_image(batch.inputs):
+                if trial is not None and has_images(batch.inputs):
                     trial.see(run, batch)
                 for copy in range(copies):
                     one = batch if copy == 0 else batch.replaced(change(batch.inputs, ways[copy - 1]))

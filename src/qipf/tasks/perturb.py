@@ -87,9 +87,18 @@ class Perturber:
         Raises:
             Problem: No built-in perturbation exists for these inputs, or the function returned NaN or infinity.
         """
+        with torch.autocast(self._generator.device.type, enabled=False):
+            return self._perturbed(inputs, own)
+
+    def _perturbed(self, inputs: Any, own: Perturb | None) -> Any:
         if own is not None:
             given = tree_map(copy.deepcopy, self._tensors(inputs, plain=True))  # the function may change its inputs
             found = own(given, self._generator)
+            if _shapes(found) != _shapes(self._tensors(inputs, plain=True)):
+                raise Problem(
+                    "perturb", f"a function returned {describe(found)} for inputs {describe(inputs)}",
+                    hint="return inputs of the same shape",
+                )  # fmt: skip
             floats = [one for one in tree_leaves(found) if isinstance(one, Tensor) and one.is_floating_point()]
             if not all(bool(one.isfinite().all()) for one in floats):
                 raise Problem("perturb", "a function returned NaN or infinite values", hint="correct the function")
@@ -152,6 +161,10 @@ class Perturber:
         return tensor if tensor.is_floating_point() else tensor.float() / 255
 
 
+def _shapes(inputs: Any) -> list[tuple[int, ...]]:
+    return [tuple(one.shape) for one in tree_leaves(inputs) if is_array(one)]
+
+
 def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
     """Convert perturbed tensors to the library, dtype, layout and device of the inputs."""
     if isinstance(inputs, Mapping):
@@ -166,7 +179,8 @@ def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
         tensor = (255 * tensor).round().clamp(0, 255) if whole else tensor
         tensor = tensor.movedim(1, 3).contiguous() if colours_last(inputs.shape) else tensor
     if isinstance(inputs, Tensor):
-        return tensor.to(inputs.device, tensor.dtype if plain else inputs.dtype)
+        kept = plain and not inputs.is_floating_point()  # a function may return floating-point images for integers
+        return tensor.to(inputs.device, tensor.dtype if kept else inputs.dtype)
     return np.ascontiguousarray(tensor.cpu().numpy().astype(inputs.dtype))
 
 

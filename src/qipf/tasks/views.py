@@ -62,6 +62,13 @@ def viewed(inputs: Any, name: str) -> Any:
     return moved(inputs, name) if is_image(inputs) else inputs
 
 
+def has_images(inputs: Any) -> bool:
+    """Return True if `viewed` changes the inputs."""
+    if isinstance(inputs, Mapping):
+        inputs = tuple(inputs.values())
+    return any(map(has_images, inputs)) if isinstance(inputs, tuple | list) else is_image(inputs)
+
+
 def is_image(values: Any) -> bool:
     """Return True for an array of images."""
     return is_array(values) and len(values.shape) == 4

@@ -22,7 +22,7 @@ from qipf.data.batches import Batch, colours_last, take
 from qipf.runners.halves import SecondHalf
 from qipf.runners.recorder import Recorder, untouched, watching
 from qipf.tasks.collect import Start
-from qipf.tasks.views import FAR, STEP, is_image
+from qipf.tasks.views import FAR, STEP, has_images, is_image
 from qipf.training.loop import PADDING, Split, crop, negative_log_likelihood, seeded
 
 PART = 2**26
@@ -45,7 +45,10 @@ def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, prog
         if labels is None:
             raise Problem("data", f"batch {batch.number} has no labels", hint="pass (inputs, labels)")
         batches.append(batch._replace(labels=labels))
-    return joined(batches), 1 if len(shape) == 1 else shape[1]
+    data = joined(batches)
+    if any(bool(one.isnan().any()) for one in _tensors(data)):
+        raise Problem("data", "NaN inputs", hint="a twin cannot learn from them; remove or replace them")
+    return data, 1 if len(shape) == 1 else shape[1]
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -93,9 +96,10 @@ class CopyLearner(nn.Module):
         self._data, self._change, self._generator, self._views = data._replace(labels=None), change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
         self._both = joined([self._data, self._data])  # `draw` overwrites the second half
-        if is_image(data.inputs):  # lets `change` find the value range now, so that it is the same in a resumed run
-            flat = data.inputs.flatten(1)
-            change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
+        images = [one.flatten(1) for one in _tensors(data) if is_image(one)]
+        if images:  # lets `change` find the value ranges now, so that they are the same in a resumed run
+            extremes = [int(n) for flat in images for n in (flat.amin(1).argmin(), flat.amax(1).argmax())]
+            change(data.chosen(np.array(extremes)).inputs)
 
     def identity(self, inputs: bool = True) -> str:
         """Return a digest of the weights of the copy and, optionally, of the inputs."""
@@ -121,7 +125,7 @@ class CopyLearner(nn.Module):
         """Return the logits (M, C) for input indices (M,)."""
         args, kwargs = take((self._both.args, self._both.kwargs), numbers)
         batch = self._both._replace(args=args, kwargs=kwargs, rows=len(numbers))
-        if is_image(batch.inputs):
+        if has_images(batch.inputs) and {"mirror", FAR} & set(self._views):
             batch = batch.replaced(self._moved(batch.inputs))
         self._recorder.open()
         with torch.no_grad(), suppress(_Reached):
@@ -132,30 +136,34 @@ class CopyLearner(nn.Module):
         """Draw new perturbations of all inputs."""
         self._generator.manual_seed(int(torch.randint(2**62, ())))
         rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in _tensors(self._data))))
-        with torch.autocast(self.device.type, enabled=False):
-            for first in range(0, self._data.rows, rows):
-                part = self._data.chosen(slice(first, first + rows))
-                perturbed = part.replaced(self._change(part.inputs))
-                start = self._data.rows + first
-                for whole, values in zip(_tensors(self._both), _tensors(perturbed), strict=True):
-                    if whole.ndim:  # in place, because a step captured as a CUDA graph always reads the same memory
-                        whole[start : start + part.rows].copy_(values)
+        for first in range(0, self._data.rows, rows):
+            part = self._data.chosen(slice(first, first + rows))
+            perturbed = part.replaced(self._change(part.inputs))
+            start = self._data.rows + first
+            for whole, values in zip(_tensors(self._both), _tensors(perturbed), strict=True):
+                if whole.ndim:  # in place, because a step captured as a CUDA graph always reads the same memory
+                    whole[start : start + part.rows].copy_(values)
 
-    def _moved(self, images: Tensor) -> Tensor:
-        """Shift and mirror images at random, if the views include these augmentations."""
-        if not {"mirror", FAR} & set(self._views):
-            return images
-        last = colours_last(images.shape)
-        images = images.movedim(3, 1) if last else images
-        places = torch.full((len(images), 2), PADDING, device=images.device)
+    def _moved(self, inputs: Any) -> Any:
+        """Shift and mirror images at random, if the views include these augmentations; all images of a row alike."""
+        first = next(one for one in tree_leaves(inputs) if is_image(one))
+        rows, device = len(first), first.device
+        places = torch.full((rows, 2), PADDING, device=device)
         if FAR in self._views:
-            far = min(PADDING, *(2 * max(1, size // STEP) for size in images.shape[2:]))
-            places += torch.randint(-far, far + 1, places.shape, device=images.device)
-        flips = torch.rand(len(images), device=images.device) < 0.5 if "mirror" in self._views else None
-        images = crop(functional.pad(images, (PADDING,) * 4, mode="replicate"), places, flips)
-        if images.is_cuda:
-            images = images.contiguous(memory_format=torch.channels_last)
-        return images.movedim(1, 3) if last else images
+            sides = first.shape[1:3] if colours_last(first.shape) else first.shape[2:]
+            far = min(PADDING, *(2 * max(1, side // STEP) for side in sides))
+            places += torch.randint(-far, far + 1, places.shape, device=device)
+        flips = torch.rand(rows, device=device) < 0.5 if "mirror" in self._views else None
+
+        def move(images: Tensor) -> Tensor:
+            last = colours_last(images.shape)
+            images = images.movedim(3, 1) if last else images
+            images = crop(functional.pad(images, (PADDING,) * 4, mode="replicate"), places, flips)
+            if images.is_cuda:
+                images = images.contiguous(memory_format=torch.channels_last)
+            return images.movedim(1, 3) if last else images
+
+        return tree_map(lambda one: move(one) if is_image(one) else one, inputs)
 
 
 class _Reached(Exception):
