@@ -68,7 +68,6 @@ class Probe(Mixture):
     """
 
     name: ClassVar[str] = "probe"
-    reads_labels: ClassVar[bool] = True
 
     space: str | None = None
     hidden: int = 1024

@@ -63,7 +63,6 @@ class Twin(Mixture):
     """
 
     name: ClassVar[str] = "twin"
-    reads_labels: ClassVar[bool] = True
 
     split: str | None = None
     depth: float = 0.75
