@@ -22,6 +22,7 @@ SPARSE = 16  # bins with at most this number of weights also store the weights
 KEPT = 2**20  # maximum number of stored weights; a sketch that exceeds it halves its own value of SPARSE
 CHUNK = 2**19  # weights processed at once
 LARGEST = 3.4e38  # about the largest float32
+TOLERANCE = 1e-10  # maximum relative error in the second derivative due to the width of the bins
 
 
 class TooNarrowError(ValueError):
@@ -144,12 +145,7 @@ class FieldSketch:
         return self
 
     def finish(
-        self,
-        bandwidth: float | None = None,
-        factor: float | None = None,
-        *,
-        standardise: bool = False,
-        tolerance: float = 1e-10,
+        self, bandwidth: float | None = None, factor: float | None = None, *, standardise: bool = False
     ) -> BinnedField:
         """Return the field of all weights added so far; more weights can be added afterwards.
 
@@ -157,7 +153,6 @@ class FieldSketch:
             bandwidth: The bandwidth, which overrides the settings of the sketch.
             factor: A multiple of Silverman's bandwidth, likewise.
             standardise: Return the field of (w - mean) / std.
-            tolerance: The maximum relative error in the second derivative due to the width of the bins.
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
@@ -174,7 +169,7 @@ class FieldSketch:
         widest = farthest * 2.0 ** -(BITS + 1) / width
         # Error in the second derivative due to the omitted moments: He_9(z) / 7! times the next moment.
         truncation = 0.01 * widest**7
-        if truncation > tolerance:
+        if truncation > TOLERANCE:
             raise TooNarrowError(
                 f"bandwidth: {width:g} is too small for this sketch (error {truncation:.1g}); use a larger bandwidth, "
                 "or an origin closer to the weights"
