@@ -141,14 +141,11 @@ def test_a_regression_is_refused_with_the_way_to_intervals(kind: type, rng: np.r
 
 
 WRONG = {
-    "confidence": lambda: qipf.Decision("error<=0.01", confidence="95"),  # type: ignore[arg-type]
     "seed": lambda: qipf.Decision("error<=0.01", seed=1.5),  # type: ignore[arg-type]
-    "coverage": lambda: qipf.PredictionSets("90%"),  # type: ignore[arg-type]
     "free": lambda: qipf.PredictionSets(free=None),  # type: ignore[arg-type]
     "per_class": lambda: qipf.PredictionSets(per_class="yes"),  # type: ignore[arg-type]
     "joint": lambda: qipf.Intervals(joint=1),  # type: ignore[arg-type]
     "penalty": lambda: qipf.PredictionSets(penalty="none"),  # type: ignore[arg-type]
-    "false_alarm": lambda: qipf.Monitor(false_alarm=None),  # type: ignore[arg-type]
 }
 
 
@@ -158,13 +155,13 @@ def test_the_setting_is_named(name: str) -> None:
         WRONG[name]()
 
 
-@pytest.mark.parametrize("value", [0, 1, -0.1, 2, float("nan")])
-def test_a_probability_lies_between_0_and_1(value: float) -> None:
-    for make in (
-        qipf.Intervals,
-        qipf.PredictionSets,
-        lambda p: qipf.Monitor(false_alarm=p),
-        lambda p: qipf.Decision(confidence=p),
+@pytest.mark.parametrize("value", [0, 1, -0.1, 2, float("nan"), "90%", None, True])
+def test_a_probability_lies_between_0_and_1(value: Any) -> None:
+    for name, make in (
+        ("coverage", qipf.Intervals),
+        ("coverage", qipf.PredictionSets),
+        ("false_alarm", lambda p: qipf.Monitor(false_alarm=p)),
+        ("confidence", lambda p: qipf.Decision(confidence=p)),
     ):
-        with pytest.raises(ValueError, match="between"):
+        with pytest.raises(ValueError, match=f"^{name}: expected .*between"):
             make(value)

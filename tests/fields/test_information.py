@@ -1,7 +1,6 @@
 """Oracles: closed forms for Gaussians, quadrature of Parzen densities, pairwise sums written out; array libraries."""
 
 import math
-import tracemalloc
 
 import array_api_strict
 import jax
@@ -95,7 +94,7 @@ def test_divergences_are_those_of_the_parzen_densities(data):
 
 def test_divergences_of_equal_and_of_very_distant_samples(data):
     x, _ = data
-    for function in (info.euclidean_divergence, info.cauchy_schwarz_divergence, info.maximum_mean_discrepancy):
+    for function in (info.euclidean_divergence, info.cauchy_schwarz_divergence):
         assert 0 <= function(x, x[::-1].copy(), 0.4) < 1e-7
     far = info.cauchy_schwarz_divergence(np.zeros(2), np.full(2, 1e4), 1.0)
     assert far == pytest.approx(2 * 1e8 / 4, rel=1e-9)  # -2 log exp(-D^2 / (4 s^2))
@@ -103,24 +102,17 @@ def test_divergences_of_equal_and_of_very_distant_samples(data):
     assert apart == pytest.approx(2 * info.integrated_square(x, 0.4), rel=1e-12)
 
 
-def test_mean_embedding_and_discrepancy(data):
+def test_discrepancy(data):
     x, y = data
     s = 0.9
     kernel = {(a, b): np.exp(-cdist(u[:, None], v[:, None], "sqeuclidean") / (2 * s * s))
               for a, u in (("x", x), ("y", y)) for b, v in (("x", x), ("y", y))}  # fmt: skip
-    np.testing.assert_allclose(info.kernel_mean_embedding(x, y, s), kernel["x", "y"].mean(axis=0), rtol=1e-13)
     biased = kernel["x", "x"].mean() + kernel["y", "y"].mean() - 2 * kernel["x", "y"].mean()
-    assert info.maximum_mean_discrepancy(x, y, s) == pytest.approx(math.sqrt(biased), rel=1e-12)
     assert info.squared_discrepancy(x, y, s, unbiased=False) == pytest.approx(biased, rel=1e-12)
     n, m = len(x), len(y)
     off_x, off_y = kernel["x", "x"][~np.eye(n, dtype=bool)], kernel["y", "y"][~np.eye(m, dtype=bool)]
     unbiased = off_x.mean() + off_y.mean() - 2 * kernel["x", "y"].mean()
     assert info.squared_discrepancy(x, y, s) == pytest.approx(unbiased, rel=1e-12)
-    # The supremum over the unit ball is attained at the witness (mu_x - mu_y) / MMD.
-    everything = np.concatenate([x, y])
-    coefficients = np.concatenate([np.full(n, 1 / n), np.full(m, -1 / m)]) / math.sqrt(biased)
-    witness = np.exp(-cdist(everything[:, None], everything[:, None], "sqeuclidean") / (2 * s * s)) @ coefficients
-    assert witness[:n].mean() - witness[n:].mean() == pytest.approx(math.sqrt(biased), rel=1e-12)
 
 
 def test_unbiased_discrepancy_has_mean_zero_for_one_distribution():
@@ -195,9 +187,8 @@ PAIRWISE = [
     info.integrated_product,
     info.euclidean_divergence,
     info.cauchy_schwarz_divergence,
-    info.maximum_mean_discrepancy,
     info.squared_discrepancy,
-    lambda x, y, s, **options: info.lower_bound(x, [y[:2, ...], y[2:, ...]], s, **options),
+    lambda x, y, s: info.lower_bound(x, [y[:2, ...], y[2:, ...]], s),
 ]
 
 
@@ -230,17 +221,6 @@ def test_torch_gradient_is_the_finite_difference(data):
     step[2] = 1e-5
     slope = (info.cauchy_schwarz_divergence(x + step, y, 0.8) - info.cauchy_schwarz_divergence(x - step, y, 0.8)) / 2e-5
     assert float(samples.grad[2]) == pytest.approx(float(slope), rel=1e-6)
-
-
-def test_memory_is_bounded_and_blocks_do_not_matter():
-    x, y = norm.ppf((np.arange(3000) + 0.5) / 3000), 0.3 + norm.ppf((np.arange(2500) + 0.5) / 2500)
-    budget = 2**22
-    tracemalloc.start()
-    small = info.euclidean_divergence(x, y, 0.3, memory=budget)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < budget  # all pairs at once would take 60 MB
-    assert small == pytest.approx(float(info.euclidean_divergence(x, y, 0.3)), rel=1e-9)
 
 
 def test_refusals(data):

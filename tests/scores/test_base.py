@@ -21,23 +21,6 @@ from qipf.tasks.outputs import Outputs
 
 
 @pytest.fixture
-def net() -> torch.nn.Module:
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)]
-    return torch.nn.Sequential(*layers)
-
-
-@pytest.mark.parametrize("scorer", [Entropy(), KNN(k=3), qipf.Probe(space="2", hidden=8, epochs=2)])
-def test_score_collects_whatever_the_scorer_reads(scorer: Scorer, net, rng) -> None:
-    x, y = torch.randn(80, 6, generator=torch.Generator().manual_seed(1)), torch.arange(80) % 3
-    reference = qipf.collect(net, (x, y), layers=scorer.layers, progress=False)
-    scorer = copy.deepcopy(scorer).fit(net, reference)
-    new = torch.randn(30, 6, generator=torch.Generator().manual_seed(2))
-    expected = scorer(qipf.collect(net, new, layers=scorer.layers, progress=False))
-    torch.testing.assert_close(scorer.score(net, new, batch_size=7, progress=False), expected)
-
-
-@pytest.fixture
 def ratio() -> Any:
     @dataclass(eq=False)
     class Ratio(Scorer):

@@ -33,12 +33,13 @@ def test_the_curve_is_the_score(case, operator):
 @pytest.mark.parametrize("pool", ["auto", None])
 def test_weights_and_potentials_are_those_of_the_field(case, pool, tmp_path):
     qipf.WeightQIPF(factor=40.0, pool=pool).fit(*case, progress=False).save(tmp_path / "a.qipf")
-    seen = view(qipf.load(tmp_path / "a.qipf"))
+    scorer = qipf.load(tmp_path / "a.qipf")
+    seen = view(scorer)
     positions, counts = seen.weights
     mean = np.average(positions, weights=counts)
     assert mean == pytest.approx(0, abs=1e-3)
     assert np.average((positions - mean) ** 2, weights=counts) == pytest.approx(1, rel=1e-3)
-    exact = qipf.fields.Field(np.repeat(positions, counts.astype(int)), seen.facts["bandwidth"])
+    exact = qipf.fields.Field(np.repeat(positions, counts.astype(int)), scorer.fitted.facts["bandwidth"])
     assert seen.psi == pytest.approx(exact(seen.y), rel=1e-4)
     assert seen.potentials == pytest.approx(qipf.fields.potentials(exact, seen.y, seen.orders), rel=0.01, abs=1e-3)
     assert seen.predictions is None

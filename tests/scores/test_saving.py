@@ -235,12 +235,6 @@ def test_bins_with_bandwidth_zero_are_refused(rng, tmp_path) -> None:
         load(path)
 
 
-def test_the_table_of_an_earlier_version_is_refused_in_one_line(golden) -> None:
-    with pytest.raises(ValueError, match="scorer") as refused:
-        load(golden / "format1" / "weight-qipf.qipf")
-    assert "\n" not in str(refused.value)
-
-
 def test_unbounded_orders_are_refused(file) -> None:
     forge(file, lambda header, tensors: header["settings"].update(orders=[2, 10**9]))
     with pytest.raises(ValueError, match="orders"):

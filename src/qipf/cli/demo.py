@@ -22,7 +22,7 @@ def demo(*, output: Output = Path("out/demo")) -> int:
     return run_to_report("demo", output)
 
 
-def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
+def run_to_report(plan: str, output: Path) -> int:
     """Run a built-in plan, write its report, and print the result."""
     from rich.console import Console
 
@@ -37,9 +37,9 @@ def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
         raise InputError(
             f"--output: the folder {output} cannot be created ({error.strerror}); choose a different folder"
         ) from None
-    outcome, _ = run_plan(plans.load(plan), output, data=data, quiet=QUIET.get())
+    outcome, _ = run_plan(plans.load(plan), output, quiet=QUIET.get())
     page = output / "report.html"
-    write_report(output, page, data=data)
+    write_report(output, page)
     for failure in outcome.failed:
         print(f"failed: {failure['label']}: {failure['error']}", file=sys.stderr)
     print(f"{results_text(output, Console().width)}\n\nFull report: {page}")

@@ -5,16 +5,10 @@ from __future__ import annotations
 import sys
 from json import dumps
 
-import numpy as np
-
 from qipf._common.optional import require
 from qipf._common.printing import printable
 from qipf.cli.running import split_model
 from qipf.cli.shown import told_threshold
-
-BARS = " ▁▂▃▄▅▆▇█"
-WIDTH = 64
-"""The width of the plot in characters."""
 
 
 def inspect(file: str, /, *, json: bool = False) -> None:
@@ -65,11 +59,6 @@ def inspect(file: str, /, *, json: bool = False) -> None:
     scorer = load(file)
     if scorer.decision is not None:
         print(f"\ndecision: {printable(scorer.decision.report())}\n{told_threshold(scorer.decision)}")
-    field = getattr(scorer, "field", None)
-    if field is not None and field.dimension == 1:
-        y, known = np.linspace(-4.0, 4.0, WIDTH), scorer._require_fitted()
-        uncertainty = scorer._modes(field, y, known.tensors.get("reference")).mean(axis=1)  # pyright: ignore
-        print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": uncertainty}))
 
 
 def _onnx(file: str, as_json: bool, output: str | None) -> None:
@@ -102,19 +91,3 @@ def _onnx(file: str, as_json: bool, output: str | None) -> None:
     print("tensors accepted by --features (*: all data passes through the tensor):")
     for one in found["tensors"]:
         print(f"{'*' if one['all_data'] else ' '} {printable(one['name'])}  {printable(one['operator'])}")
-
-
-def plot(y: np.ndarray, curves: dict[str, np.ndarray], height: int = 6) -> str:
-    """Draw curves over y as text, each on its own scale."""
-    lines = []
-    for name, values in curves.items():
-        low, high = float(np.min(values)), float(np.max(values))
-        filled = (values - low) / (high - low or 1.0) * height
-        lines.append(name)
-        for row in range(height - 1, -1, -1):
-            eighths = np.clip(np.rint((filled - row) * 8), 0, 8).astype(int)
-            label = f"{high:10.4g}" if row == height - 1 else f"{low:10.4g}" if row == 0 else " " * 10
-            lines.append(f"{label} |" + "".join(BARS[step] for step in eighths))
-        middle = "y, in standard deviations"
-        lines.append(" " * 12 + f"{y[0]:<+6g}{middle:^{max(len(middle), len(y) - 12)}}{y[-1]:>+6g}")
-    return "\n".join(lines)

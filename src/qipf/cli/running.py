@@ -183,13 +183,13 @@ class Work:
         return data.bound(self.runner.inputs if self.runner else ())
 
     def read(
-        self, data: Data, features: str | bool | None = None, layers: Any = (), most: int | None = None, seed: int = 0
+        self, data: Data, features: str | bool | None = None, layers: Any = (), most: int | None = None
     ) -> Outputs:
         """Return the outputs of the model, or the logits in the data as outputs."""
         if "logits" in data.arrays:
             return self.given(data.arrays, range(len(data)) if data.numbers is None else data.numbers.tolist())
         return collect(
-            self.runner, self.source(data), task=self.task, features=features, layers=layers, most=most, seed=seed,
+            self.runner, self.source(data), task=self.task, features=features, layers=layers, most=most,
             progress=not QUIET.get(),
         )  # fmt: skip
 

@@ -209,7 +209,6 @@ class Monitor(Attachment):
     def empty(self) -> Self:
         """Return a monitor with the same reference and no live predictions."""
         result = type(self).from_state(self.state())
-        result._test = SequentialTest.from_state(*self.test.state())
         result.test.restart()
         result._start()
         result.scorer = self.scorer

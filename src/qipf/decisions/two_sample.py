@@ -71,7 +71,7 @@ def _scores_p(before: np.ndarray, now: np.ndarray) -> float:
     return float(stats.ks_2samp(before, now, method=method).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: int = PERMUTATIONS) -> float:
+def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0) -> float:
     r"""Return the p-value of a permutation test based on the energy distance; columns are scaled to unit variance.
 
     .. math::  2 E|X - Y| - E|X - X'| - E|Y - Y'|
@@ -87,7 +87,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
         return 1.0
     distances = _distances(both)
     signs = np.concatenate([np.full(len(before), 1 / len(before)), np.full(len(now), -1 / len(now))])
-    drawn = np.stack([signs, *(random.permutation(signs) for _ in range(permutations))])
+    drawn = np.stack([signs, *(random.permutation(signs) for _ in range(PERMUTATIONS))])
     energies = -np.einsum("pi,pi->p", drawn @ distances, drawn)
     return float(np.mean(energies >= energies[0] * (1 - 1e-12)))
 

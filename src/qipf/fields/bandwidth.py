@@ -62,12 +62,11 @@ def robust_spread(std: float, quartiles: float) -> float:
 
 
 class FactorScore(NamedTuple):
-    """The error-detection metrics of one factor, averaged over the folds, and the ROC-AUC of every fold."""
+    """The error-detection metrics of one factor, averaged over the folds."""
 
     factor: float
     roc_auc: float
     average_precision: float
-    roc_auc_folds: tuple[float, ...]
 
 
 class FactorChoice(NamedTuple):
@@ -113,9 +112,9 @@ def cross_validated_factor(
             raise Problem(name, f"shape {tuple(given.shape)}", expected=f"shape {truth.shape}", hint=hint)
         check_finite(given, name)
         uncertainty = to_numpy(given)
-        rocs = tuple(roc_auc(uncertainty[part], ~truth[part]) for part in parts)
+        rocs = [roc_auc(uncertainty[part], ~truth[part]) for part in parts]
         precisions = [pr_auc(uncertainty[part], ~truth[part]) for part in parts]
-        table.append(FactorScore(factor, float(np.mean(rocs)), float(np.mean(precisions)), rocs))
+        table.append(FactorScore(factor, float(np.mean(rocs)), float(np.mean(precisions))))
     # Rounding makes equal rankings tie regardless of the summation order; max() keeps the first of them.
     best = max(table, key=lambda row: (round(row.roc_auc, 12), round(row.average_precision, 12)))
     return FactorChoice(best.factor, tuple(table))

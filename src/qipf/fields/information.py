@@ -1,4 +1,4 @@
-r"""Information potentials, the entropies and divergences built on them, and kernel mean embeddings.
+r"""Information potentials, and the entropies and divergences built on them.
 
 Two estimators of the overlap \int p q of two densities are available, and their results differ. Let
 g_s(u) = exp(-|u|^2 / (2 s^2)) be the unnormalised Gaussian kernel, and let x (n, d) and y (m, d) be samples of p and q:
@@ -14,8 +14,8 @@ The entropy, divergences and lower bound are defined for densities, so their est
 argument `estimator` selects "plug-in" or "integral". The plug-in estimate with bandwidth s sqrt(2) equals the integral
 estimate with bandwidth s.
 
-The samples `x` have the shape (n,) or (n, d), and `y` the shape (m,) or (m, d); `bandwidth` is s, and `memory` is the
-scratch memory in bytes. Unless stated otherwise, results have shape () and the library, dtype and device of `x`.
+The samples `x` have the shape (n,) or (n, d), and `y` the shape (m,) or (m, d); `bandwidth` is s. The results have
+shape () and the library, dtype and device of `x`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from typing import Literal
 
 from qipf._common.errors import check_choice, check_positive
 from qipf.arrays import Array, namespace
-from qipf.fields.field import SCRATCH, Field, as_samples
+from qipf.fields.field import Field, as_samples
 
 Estimator = Literal["integral", "plug-in"]
 
 
-def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
+def information_potential(x: Array, bandwidth: float) -> Array:
     r"""Return the information potential of samples x by the plug-in estimator (paper, eq. 5).
 
     .. math::  \Psi_X(X) = \frac1{n^2} \sum_{i,j} g_s(x_i - x_j)
 
     The result lies between 1/n and 1.
     """
-    return cross_information_potential(x, x, bandwidth, memory=memory)
+    return cross_information_potential(x, x, bandwidth)
 
 
-def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
+def cross_information_potential(x: Array, y: Array, bandwidth: float) -> Array:
     r"""Return the cross-information potential of samples x and y by the plug-in estimator (paper, eq. 8).
 
     .. math::  \Psi_X(Y) = \frac1{nm} \sum_{i,j} g_s(x_i - y_j)
@@ -49,51 +49,47 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
     The result lies between 0 and 1.
     """
     x, y = _pair(x, y)
-    return namespace(x).exp(_log_mean_kernel(x, y, check_positive("bandwidth", bandwidth), memory))
+    return namespace(x).exp(_log_mean_kernel(x, y, check_positive("bandwidth", bandwidth)))
 
 
-def integrated_square(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
+def integrated_square(x: Array, bandwidth: float) -> Array:
     r"""Return the exact integral \int p(u)^2 du of the Parzen density p of samples x.
 
     .. math::  \int p^2 = (4 \pi s^2)^{-d/2} \frac1{n^2} \sum_{i,j} g_{s\sqrt2}(x_i - x_j)
     """
-    return integrated_product(x, x, bandwidth, memory=memory)
+    return integrated_product(x, x, bandwidth)
 
 
-def integrated_product(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
+def integrated_product(x: Array, y: Array, bandwidth: float) -> Array:
     r"""Return the exact integral \int p(u) q(u) du of the Parzen densities p and q of samples x and y.
 
     .. math::  \int p q = (4 \pi s^2)^{-d/2} \frac1{nm} \sum_{i,j} g_{s\sqrt2}(x_i - y_j)
     """
     x, y = _pair(x, y)
-    return namespace(x).exp(_log_overlap(x, y, bandwidth, "integral", memory))
+    return namespace(x).exp(_log_overlap(x, y, bandwidth, "integral"))
 
 
-def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH) -> Array:
+def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integral") -> Array:
     r"""Return Renyi's quadratic entropy of the density p of samples x (paper, eq. 4), in nats.
 
     .. math::  H_2 = -\log \int p(u)^2 du
     """
     x, _ = _pair(x, x)
-    return -_log_overlap(x, x, bandwidth, estimator, memory)
+    return -_log_overlap(x, x, bandwidth, estimator)
 
 
-def euclidean_divergence(
-    x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
-) -> Array:
+def euclidean_divergence(x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral") -> Array:
     r"""Return the Euclidean divergence between the densities p and q of samples x and y (paper, section 3).
 
     .. math::  D_{ED} = \int (p - q)^2 = \int p^2 + \int q^2 - 2 \int p q  \ge 0
     """
     x, y = _pair(x, y)
     xp = namespace(x)
-    xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
+    xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator) for pair in ((x, x), (y, y), (x, y)))
     return xp.clip(xp.exp(xx) + xp.exp(yy) - 2.0 * xp.exp(xy), min=0.0)
 
 
-def cauchy_schwarz_divergence(
-    x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
-) -> Array:
+def cauchy_schwarz_divergence(x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral") -> Array:
     r"""Return the Cauchy-Schwarz divergence between the densities p and q of samples x and y (paper, section 3).
 
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
@@ -101,32 +97,11 @@ def cauchy_schwarz_divergence(
     It is zero only if the density estimates are equal.
     """
     x, y = _pair(x, y)
-    xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator, memory) for pair in ((x, x), (y, y), (x, y)))
+    xx, yy, xy = (_log_overlap(*pair, bandwidth, estimator) for pair in ((x, x), (y, y), (x, y)))
     return namespace(x).clip(xx + yy - 2.0 * xy, min=0.0)
 
 
-def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the empirical kernel mean embedding of samples x, evaluated at y (paper, appendix B).
-
-    .. math::  \hat\mu(y) = \frac1n \sum_t g_s(x_t - y)
-
-    This equals `Field(x, bandwidth)(y)`.
-    """
-    return Field(x, bandwidth, memory=memory)(y)
-
-
-def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""Return the maximum mean discrepancy: the RKHS distance between the mean embeddings of x and y.
-
-    .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
-
-    The result lies between 0 and sqrt(2).
-    """
-    squared = squared_discrepancy(x, y, bandwidth, unbiased=False, memory=memory)
-    return namespace(squared).sqrt(squared)
-
-
-def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
+def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True) -> Array:
     r"""Return the squared maximum mean discrepancy, as an unbiased U-statistic or as the biased squared distance.
 
     The unbiased estimate needs at least two samples from each distribution, and can be negative.
@@ -137,15 +112,13 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
     n, m = x.shape[0], y.shape[0]
     if unbiased and min(n, m) < 2:
         raise ValueError(f"x, y: expected at least two samples each, got {n} and {m}; pass unbiased=False")
-    xx, yy, xy = (xp.exp(_log_mean_kernel(*pair, s, memory)) for pair in ((x, x), (y, y), (x, y)))
+    xx, yy, xy = (xp.exp(_log_mean_kernel(*pair, s)) for pair in ((x, x), (y, y), (x, y)))
     if not unbiased:
         return xp.clip(xx + yy - 2.0 * xy, min=0.0)
     return (n * xx - 1.0) / (n - 1) + (m * yy - 1.0) / (m - 1) - 2.0 * xy  # without the pairs i = j, whose kernel is 1
 
 
-def lower_bound(
-    x: Array, others: Sequence[Array], bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
-) -> Array:
+def lower_bound(x: Array, others: Sequence[Array], bandwidth: float, *, estimator: Estimator = "integral") -> Array:
     r"""Return a lower bound on the information potential \int f^2, from densities g_1..g_N (paper, appendix A).
 
     This corrects eq. 25 of the paper, whose last factor and Gram matrix have f in place of g.
@@ -163,7 +136,6 @@ def lower_bound(
         bandwidth: The bandwidth s of all Parzen densities.
         estimator: "integral" bounds `integrated_square(x, bandwidth)`, and "plug-in" bounds
             `information_potential(x, bandwidth) / (2 pi s^2)^(d/2)`.
-        memory: Scratch memory in bytes.
     """
     if not isinstance(others, list | tuple) or not others:
         found = "none" if isinstance(others, list | tuple) else type(others).__name__
@@ -173,7 +145,7 @@ def lower_bound(
     sets = [other for _, other in pairs]
 
     def log(a: Array, b: Array) -> Array:
-        return _log_overlap(a, b, bandwidth, estimator, memory)
+        return _log_overlap(a, b, bandwidth, estimator)
 
     size = len(sets)
     upper = {(i, j): log(sets[i], sets[j]) for i in range(size) for j in range(i, size)}
@@ -190,16 +162,16 @@ def lower_bound(
     return xp.sum(xp.where(kept, shares, xp.zeros_like(shares)))
 
 
-def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int) -> Array:
+def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator) -> Array:
     """Return the logarithm of the estimated integral of p q, for normalised densities."""
     check_choice("estimator", estimator, ("integral", "plug-in"))
     s = check_positive("bandwidth", bandwidth) * (math.sqrt(2.0) if estimator == "integral" else 1.0)
-    return _log_mean_kernel(x, y, s, memory) - x.shape[1] * math.log(s * math.sqrt(2.0 * math.pi))
+    return _log_mean_kernel(x, y, s) - x.shape[1] * math.log(s * math.sqrt(2.0 * math.pi))
 
 
-def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
+def _log_mean_kernel(x: Array, y: Array, s: float) -> Array:
     """Return the logarithm of mean_ij g_s(x_i - y_j), which is finite for samples at any distance."""
-    logs = Field(x, s, memory=memory).log(y)
+    logs = Field(x, s).log(y)
     xp = namespace(logs)
     highest = xp.max(logs)
     return highest + xp.log(xp.mean(xp.exp(logs - highest)))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import array_api_compat as compat
 import numpy as np
 
 from qipf._common.errors import check_positive
@@ -23,6 +22,7 @@ SPARSE = 16  # bins with at most this number of weights also store the weights
 KEPT = 2**20  # maximum number of stored weights; a sketch that exceeds it halves its own value of SPARSE
 CHUNK = 2**19  # weights processed at once
 LARGEST = 3.4e38  # about the largest float32
+TOLERANCE = 1e-10  # maximum relative error in the second derivative due to the width of the bins
 
 
 class TooNarrowError(ValueError):
@@ -71,19 +71,14 @@ class FieldSketch:
             ValueError: A weight is NaN, infinite or beyond the range of float32.
         """
         chunk = as_array(chunk, "chunk")
-        counted = _pattern_counts(chunk) if self.origin == 0.0 else None
-        if counted is not None:  # 16-bit weights have at most 65,536 distinct values
-            self._take(*counted)
-            return self
         flat = chunk.reshape(-1)
         for start in range(0, flat.shape[0], CHUNK):
             part = np.ascontiguousarray(to_numpy(flat[start : start + CHUNK]))
             part = part if part.dtype == np.float32 and self.origin == 0.0 else part.astype(np.float64)
-            self._take(part, np.ones(part.size))
+            self._take(part)
         return self
 
-    def _take(self, values: np.ndarray, counts: np.ndarray) -> None:
-        """Add values that occur `counts` times each."""
+    def _take(self, values: np.ndarray) -> None:
         check_finite(values, "chunk")
         if not values.size:
             return
@@ -99,14 +94,14 @@ class FieldSketch:
         key -= first
         size = last - first
         sums = self._sums[:, first:last]
-        power = counts
+        power = np.ones(values.size)
         for k in range(MOMENTS):
             sums[k] += np.bincount(key, power, size)
             power = power * offset
         few = np.flatnonzero((sums[0] <= self._sparse)[key])
-        self._keep(np.repeat(values[few].astype(np.float64), counts[few].astype(np.int64)))
+        self._keep(values[few].astype(np.float64))
         self.minimum, self.maximum = min(self.minimum, lowest), max(self.maximum, highest)
-        self.count += int(counts.sum())
+        self.count += values.size
 
     def _keep(self, values: np.ndarray) -> None:
         """Store `values`, and discard all stored weights whose bins are no longer sparse."""
@@ -150,12 +145,7 @@ class FieldSketch:
         return self
 
     def finish(
-        self,
-        bandwidth: float | None = None,
-        factor: float | None = None,
-        *,
-        standardise: bool = False,
-        tolerance: float = 1e-10,
+        self, bandwidth: float | None = None, factor: float | None = None, *, standardise: bool = False
     ) -> BinnedField:
         """Return the field of all weights added so far; more weights can be added afterwards.
 
@@ -163,7 +153,6 @@ class FieldSketch:
             bandwidth: The bandwidth, which overrides the settings of the sketch.
             factor: A multiple of Silverman's bandwidth, likewise.
             standardise: Return the field of (w - mean) / std.
-            tolerance: The maximum relative error in the second derivative due to the width of the bins.
 
         Raises:
             TooNarrowError: The bandwidth is too small for the width of the bins.
@@ -180,7 +169,7 @@ class FieldSketch:
         widest = farthest * 2.0 ** -(BITS + 1) / width
         # Error in the second derivative due to the omitted moments: He_9(z) / 7! times the next moment.
         truncation = 0.01 * widest**7
-        if truncation > tolerance:
+        if truncation > TOLERANCE:
             raise TooNarrowError(
                 f"bandwidth: {width:g} is too small for this sketch (error {truncation:.1g}); use a larger bandwidth, "
                 "or an origin closer to the weights"
@@ -284,25 +273,3 @@ def _key_centres(keys: np.ndarray) -> np.ndarray:
     keys = keys.astype(np.uint32)
     bits = ((keys >> 1) << DROPPED) | np.uint32(1 << (DROPPED - 1)) | ((keys & np.uint32(1)) << 31)
     return bits.view(np.float32).astype(np.float64)
-
-
-def _pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the distinct values of a 16-bit PyTorch or NumPy array and their counts, or None for other arrays."""
-    if compat.is_torch_array(chunk):
-        import torch
-
-        if chunk.dtype not in (torch.float16, torch.bfloat16):
-            return None
-        patterns = chunk.detach().reshape(-1).view(torch.int16)
-        counts = np.zeros(2**16, np.int64)
-        for start in range(0, patterns.numel(), 2**26):  # counted on the device of the weights
-            part = patterns[start : start + 2**26].to(torch.int64) & 0xFFFF
-            counts += torch.bincount(part, minlength=2**16).cpu().numpy()
-        values = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(chunk.dtype).to(torch.float64).numpy()
-    elif compat.is_numpy_array(chunk) and chunk.dtype == np.float16:
-        counts = np.bincount(np.ascontiguousarray(chunk).reshape(-1).view(np.uint16), minlength=2**16)
-        values = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
-    else:
-        return None
-    present = counts > 0
-    return values[present], counts[present].astype(np.float64)

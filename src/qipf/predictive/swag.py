@@ -176,10 +176,8 @@ def batch_norms(net: nn.Module) -> dict[str, Any]:
     return {name: module for name, module in named if isinstance(module, _BatchNorm) and module.track_running_stats}
 
 
-def batch_norm_statistics(
-    net: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor, batch_size: int = 500
-) -> dict[str, Tensor]:
-    """Compute the statistics of every batch-norm layer under `weights`, averaged over batches of `inputs`.
+def batch_norm_statistics(net: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> dict[str, Tensor]:
+    """Compute the statistics of every batch-norm layer under `weights`, averaged over batches of 500 `inputs`.
 
     Dropout stays disabled, and `net` is not changed.
     """
@@ -191,7 +189,7 @@ def batch_norm_statistics(
             statistics[f"{name}.{buffer}"] = torch.zeros_like(value)
         module.train().momentum = None  # a cumulative average
     device = next(iter(statistics.values())).device
-    batches = [batch for batch in inputs.split(batch_size) if len(batch) > 1 or len(inputs) == 1]
+    batches = [batch for batch in inputs.split(500) if len(batch) > 1 or len(inputs) == 1]
     try:
         for batch in batches:
             functional_call(net, {**weights, **statistics}, (batch.to(device),))

@@ -114,7 +114,6 @@ class Scorer(ABC):
 
     name: ClassVar[str]
     reads_features: ClassVar[bool] = False
-    reads_labels: ClassVar[bool] = False
     reads_summary: ClassVar[bool] = False
     by_row: ClassVar[bool] = True
     fitted: Fitted | None = None

@@ -37,7 +37,6 @@ class Contrast(Scorer):
     """
 
     name: ClassVar[str] = "contrast"
-    reads_labels: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
     temperature: float | None = None
 
@@ -68,7 +67,6 @@ class MaxLogitPNorm(Scorer):
     """
 
     name: ClassVar[str] = "max-logit-p-norm"
-    reads_labels: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
     p: int | None = None
 
@@ -118,7 +116,6 @@ class RelU(Scorer):
     """
 
     name: ClassVar[str] = "rel-u"
-    reads_labels: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
     weight: float = 0.5
     temperature: float = 1.0

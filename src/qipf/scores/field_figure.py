@@ -34,7 +34,6 @@ class FieldView:
         potentials: The potentials V_k, (P, K); None for `operator="published"`.
         modes: The modes, (P, K).
         orders: The orders of the potentials and modes.
-        facts: The facts of the fitted scorer.
         weights: The positions of the weights or of their bins, and the number of weights at each position.
         predictions: The coordinates of the predictions, or None.
         correct: True for each correct prediction; None if unknown.
@@ -45,7 +44,6 @@ class FieldView:
     potentials: np.ndarray | None
     modes: np.ndarray
     orders: tuple[int, ...]
-    facts: dict[str, Any]
     weights: tuple[np.ndarray, np.ndarray]
     predictions: np.ndarray | None = None
     correct: np.ndarray | None = None
@@ -54,7 +52,7 @@ class FieldView:
 def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, reach: float = REACH) -> FieldView:
     """Evaluate the field of a fitted scorer up to `reach` standard deviations, or further to cover most `outputs`."""
     field, fitted = scorer.field, scorer._require_fitted()
-    facts = dict(fitted.facts)
+    facts = fitted.facts
     predictions = correct = None
     if outputs is not None:
         values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["output"])).astype(np.float64)
@@ -71,7 +69,6 @@ def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, 
         to_numpy(potentials(field, y, scorer.orders, scorer.root)) if exact else None,
         to_numpy(scorer._modes(field, y, fitted.tensors.get("reference"))),
         tuple(scorer.orders),
-        facts,
         _weights(field),
         predictions,
         correct,

@@ -70,7 +70,6 @@ class DeltaKNN(Scorer):
 
     name: ClassVar[str] = "delta-knn"
     reads_features: ClassVar[bool] = True
-    reads_labels: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
     k: int = 10
 
@@ -114,7 +113,6 @@ class Mahalanobis(Scorer):
 
     name: ClassVar[str] = "mahalanobis"
     reads_features: ClassVar[bool] = True
-    reads_labels: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs, squared=True)

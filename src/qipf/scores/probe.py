@@ -14,7 +14,6 @@ from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.scores.base import Fitted, wide
 from qipf.scores.coordinates import check_size
-from qipf.scores.mixture import LEAST as LEAST
 from qipf.scores.mixture import MANY, SEEN_COPIES, Mixture, best_shares, folds, parts_of
 from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
@@ -68,7 +67,6 @@ class Probe(Mixture):
     """
 
     name: ClassVar[str] = "probe"
-    reads_labels: ClassVar[bool] = True
 
     space: str | None = None
     hidden: int = 1024

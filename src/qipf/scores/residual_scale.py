@@ -54,7 +54,6 @@ class ResidualScale(Scorer):
     """
 
     name: ClassVar[str] = "residual-scale"
-    reads_labels: ClassVar[bool] = True
 
     method: Literal["neighbours", "head", "qipf"] = "neighbours"
     k: int = 30

@@ -66,7 +66,6 @@ class Twin(Mixture):
     """
 
     name: ClassVar[str] = "twin"
-    reads_labels: ClassVar[bool] = True
 
     split: str | None = None
     depth: float = 0.75

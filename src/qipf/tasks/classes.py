@@ -30,9 +30,7 @@ class Classes(Task):
 
     name: ClassVar[str] = "classes"
     noun: ClassVar[str] = "prediction"
-    probe: ClassVar[ProbeSettings] = ProbeSettings(
-        None, "best", True, {"hidden": 512, "dropout": 0.0, "learning_rate": 8e-3}
-    )
+    probe: ClassVar[ProbeSettings] = ProbeSettings(None, "best", {"hidden": 512, "dropout": 0.0, "learning_rate": 8e-3})
 
     raw: bool = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -70,9 +68,7 @@ class Labels(Task):
     name: ClassVar[str] = "labels"
     noun: ClassVar[str] = "label"
     independent: ClassVar[bool] = False
-    probe: ClassVar[ProbeSettings] = ProbeSettings(
-        2, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
-    )  # fmt: skip
+    probe: ClassVar[ProbeSettings] = ProbeSettings(2, "head", {"hidden": 128, "epochs": 4, "temperature": 1.0})
 
     raw: bool = False  # pyright: ignore[reportIncompatibleVariableOverride]
 

@@ -74,7 +74,7 @@ class Pixels(Task):
     batch_size: ClassVar[int] = 4
     dimensions: ClassVar[int] = 4
     whole: ClassVar[bool] = True
-    probe: ClassVar[ProbeSettings] = ProbeSettings(6, "head", False, {"hidden": 64, "share": 0.7})
+    probe: ClassVar[ProbeSettings] = ProbeSettings(6, "head", {"hidden": 64, "share": 0.7})
 
     ignore: int | Sequence[int] | None = None
     per_image: int = 200

@@ -65,13 +65,11 @@ class ProbeSettings(NamedTuple):
     Attributes:
         copies: The number of perturbed copies per input; None if `effort` of `qipf.default` sets it.
         reading: "best" for the runner's default features, "head" for the input of the layer that computes the logits.
-        half: Store features in bfloat16.
         settings: Arguments of `qipf.Probe`.
     """
 
     copies: int | None
     reading: Literal["best", "head"]
-    half: bool
     settings: Mapping[str, Any]
 
 

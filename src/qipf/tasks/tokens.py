@@ -61,9 +61,7 @@ class Tokens(Task):
     batch_size: ClassVar[int] = 8
     dimensions: ClassVar[int] = 3
     whole: ClassVar[bool] = True
-    probe: ClassVar[ProbeSettings] = ProbeSettings(
-        1, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
-    )  # fmt: skip
+    probe: ClassVar[ProbeSettings] = ProbeSettings(1, "head", {"hidden": 128, "epochs": 4, "temperature": 1.0})
 
     shift: bool | None = None
     ignore: int = -100

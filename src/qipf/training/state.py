@@ -65,7 +65,7 @@ def load_state(
     Raises:
         ValueError: The file is damaged, is not a checkpoint, or belongs to another run.
     """
-    header, tensors = _read(path)
+    header, tensors = read_state(path)
     found = json.loads(header["settings"])
     different = [
         f"{key} was {found.get(key)!r} and is now {settings[key]!r}"
@@ -95,11 +95,6 @@ def load_state(
     return int(header["epoch"])
 
 
-def check(path: Path) -> None:
-    """Raise ValueError if the file is not a checkpoint written by `save_state`."""
-    _read(path)
-
-
 def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
     found = hashlib.sha256(json.dumps([header["format"], header["epoch"], header["settings"]]).encode())
     for name, tensor in sorted(tensors.items()):
@@ -108,7 +103,8 @@ def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
     return found.hexdigest()
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+def read_state(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the header and the tensors of a file; raise ValueError if `save_state` did not write it."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; pass the path of a file")
     safetensors = require("safetensors", extra="torch")

@@ -134,11 +134,11 @@ def _checkpoints(store: Store) -> Iterator[Damage]:
     ]
     if not files:
         return
-    from qipf.training.state import check
+    from qipf.training.state import read_state
 
     for file in sorted(files):
         try:
-            check(file)
+            read_state(file)
         except ValueError as error:
             yield Damage(file, str(error).removeprefix(f"{file} "))
 

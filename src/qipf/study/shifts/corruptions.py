@@ -72,11 +72,10 @@ _RANDOM: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: int = 0) -> Tensor:
+def apply(images: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
     """Apply one of `CORRUPTIONS` to images (see `qipf.study.shifts.apply`).
 
-    The result for an image depends on its index but not on the device. For a batch from a larger set, `first` is the
-    index of its first image.
+    The result for an image depends on its index but not on the device.
     """
     check_severity(name, CORRUPTIONS, severity)
     check_images(images)
@@ -84,7 +83,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
     result = torch.empty_like(images)
     size = max(1, CHUNK // max(1, images[:1].numel()))
     for start in range(0, len(images), size):
-        part = _corrupted(computed[start : start + size], name, int(severity), seed, first + start)
+        part = _corrupted(computed[start : start + size], name, int(severity), seed, start)
         result[start : start + size] = part.clamp(0, 1)
     return result
 

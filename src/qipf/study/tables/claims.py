@@ -11,7 +11,7 @@ import numpy as np
 from qipf.study.plan.registry import STATISTICS, info, split_column
 from qipf.study.tables import paper
 from qipf.study.tables.frame import Frame, column_order, long_frame, times_frame
-from qipf.study.tables.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
+from qipf.study.tables.paired import LEAST_PAIRS, RESAMPLES, Paired, Verdict, sign, verdict
 from qipf.study.tables.paper import Case
 
 TIME_METRIC = "ms_per_sample"
@@ -84,13 +84,7 @@ class Claim:
 
 
 def claims(
-    table: Any,
-    times: Iterable[Mapping[str, Any]] = (),
-    *,
-    metrics: Iterable[str] = tuple(TOPICS),
-    ours: str = "qipf",
-    resamples: int = 10_000,
-    seed: int = 0,
+    table: Any, times: Iterable[Mapping[str, Any]] = (), *, metrics: Iterable[str] = tuple(TOPICS), ours: str = "qipf"
 ) -> list[Claim]:
     """Judge every claim that the paper's tables support or contradict, headlines first.
 
@@ -101,19 +95,19 @@ def claims(
     headlines: list[Claim] = []
     cases: list[Claim] = []
     for metric in metrics:
-        compared = _Compared(frame, metric, ours, resamples, seed)
+        compared = _Compared(frame, metric, ours)
         headlines += compared.headlines()
         cases += compared.cases()
-    return headlines + _speed(times_frame(times), ours, resamples, seed) + cases
+    return headlines + _speed(times_frame(times), ours) + cases
 
 
 class _Compared:
     """Differences between QIPF and every other method in one metric."""
 
-    def __init__(self, frame: Frame, metric: str, ours: str, resamples: int, seed: int) -> None:
+    def __init__(self, frame: Frame, metric: str, ours: str) -> None:
         self.metric, self.ours = metric, ours
         self.theirs = paper.values(metric)
-        self.paired = Paired(frame, metric, resamples, seed)
+        self.paired = Paired(frame, metric)
         self.values = {case: columns for case, columns in self.paired.values.items() if ours in columns}
         found = {column for columns in self.values.values() for column in columns} - {ours}
         self.others = [*RIVALS, *sorted(found - set(RIVALS), key=column_order)]
@@ -203,13 +197,13 @@ def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> f
     return float(np.mean([sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) for case in known]))
 
 
-def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
+def _speed(times: Frame, ours: str) -> list[Claim]:
     """Compare the speed of QIPF with that of every other method on every network (Table 3).
 
     The interval is bootstrapped over the measurements and extends on either side of the estimate by at least the spread
     of the forward-pass times. If the forward pass was not timed, a single measurement allows no verdict.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     result = []
     times = times[times["method_ms"] > 0]
     clocks = {str(net): _clock(rows) for net, rows in times.groupby("net")}
@@ -227,7 +221,7 @@ def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
             if own is None or rival is None:
                 result.append(Claim(text, "speed", TIME_METRIC, method, says, "not measured", net=net))
                 continue
-            drawn = _means(rng, rival, resamples) - _means(rng, own, resamples)
+            drawn = _means(rng, rival) - _means(rng, own)
             value = float(np.mean(rival) - np.mean(own))
             low, high = (float(v) for v in np.quantile(drawn, [0.025, 0.975]))
             low, high = min(low, value - noise), max(high, value + noise)
@@ -267,8 +261,8 @@ def _clock(times: Frame) -> tuple[dict[str, np.ndarray], float]:
     return by_method, np.inf if any(len(values) == 1 for values in by_method.values()) else 0.0
 
 
-def _means(rng: np.random.Generator, values: np.ndarray, resamples: int) -> np.ndarray:
-    return values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
+def _means(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+    return values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
 
 
 def _count(number: int, what: str) -> str:
