@@ -168,6 +168,18 @@ def test_dropping_kept_weights_changes_nothing_but_the_last_digits(monkeypatch) 
     assert sparing.quantile(0.3) == pytest.approx(np.quantile(weights, 0.3), rel=1e-4)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_gpu_counts_every_pattern_of_16_bits(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    usual = torch.randn(300_001, generator=generator) * 0.02
+    odd = torch.tensor([0.0, -0.0, 1e-40, -2e-30, 6e4, -6e4])
+    weights = torch.cat([usual, torch.zeros(5003), odd]).to(dtype)
+    here, there = FieldSketch(factor=20).add(weights), FieldSketch(factor=20).add(weights.cuda())
+    assert (there.count, there.mean, there.std) == (here.count, here.mean, here.std)
+
+
 def shards() -> np.ndarray:
     generator = np.random.default_rng(9)
     return np.concatenate([generator.standard_normal(30_000), [12.0, -15.0]])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import array_api_compat as compat
 import numpy as np
 
 from qipf._common.errors import check_positive
@@ -71,14 +72,19 @@ class FieldSketch:
             ValueError: A weight is NaN, infinite or beyond the range of float32.
         """
         chunk = as_array(chunk, "chunk")
+        counted = _pattern_counts(chunk) if self.origin == 0.0 else None
+        if counted is not None:  # 16-bit weights have at most 65,536 distinct values
+            self._take(*counted)
+            return self
         flat = chunk.reshape(-1)
         for start in range(0, flat.shape[0], CHUNK):
             part = np.ascontiguousarray(to_numpy(flat[start : start + CHUNK]))
             part = part if part.dtype == np.float32 and self.origin == 0.0 else part.astype(np.float64)
-            self._take(part)
+            self._take(part, np.ones(part.size))
         return self
 
-    def _take(self, values: np.ndarray) -> None:
+    def _take(self, values: np.ndarray, counts: np.ndarray) -> None:
+        """Add values that occur `counts` times each."""
         check_finite(values, "chunk")
         if not values.size:
             return
@@ -94,14 +100,14 @@ class FieldSketch:
         key -= first
         size = last - first
         sums = self._sums[:, first:last]
-        power = np.ones(values.size)
+        power = counts
         for k in range(MOMENTS):
             sums[k] += np.bincount(key, power, size)
             power = power * offset
         few = np.flatnonzero((sums[0] <= self._sparse)[key])
-        self._keep(values[few].astype(np.float64))
+        self._keep(np.repeat(values[few].astype(np.float64), counts[few].astype(np.int64)))
         self.minimum, self.maximum = min(self.minimum, lowest), max(self.maximum, highest)
-        self.count += values.size
+        self.count += int(counts.sum())
 
     def _keep(self, values: np.ndarray) -> None:
         """Store `values`, and discard all stored weights whose bins are no longer sparse."""
@@ -273,3 +279,25 @@ def _key_centres(keys: np.ndarray) -> np.ndarray:
     keys = keys.astype(np.uint32)
     bits = ((keys >> 1) << DROPPED) | np.uint32(1 << (DROPPED - 1)) | ((keys & np.uint32(1)) << 31)
     return bits.view(np.float32).astype(np.float64)
+
+
+def _pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the distinct values of a 16-bit PyTorch or NumPy array and their counts, or None for other arrays."""
+    if compat.is_torch_array(chunk):
+        import torch
+
+        if chunk.dtype not in (torch.float16, torch.bfloat16):
+            return None
+        patterns = chunk.detach().reshape(-1).view(torch.int16)
+        counts = np.zeros(2**16, np.int64)
+        for start in range(0, patterns.numel(), 2**26):  # counted on the device of the weights
+            part = patterns[start : start + 2**26].to(torch.int64) & 0xFFFF
+            counts += torch.bincount(part, minlength=2**16).cpu().numpy()
+        values = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(chunk.dtype).to(torch.float64).numpy()
+    elif compat.is_numpy_array(chunk) and chunk.dtype == np.float16:
+        counts = np.bincount(np.ascontiguousarray(chunk).reshape(-1).view(np.uint16), minlength=2**16)
+        values = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    else:
+        return None
+    present = counts > 0
+    return values[present], counts[present].astype(np.float64)
