@@ -203,3 +203,10 @@ class TestContract:
 
 def test_the_base_network_is_sound():
     assert accuracy(base(), digits().test) > 0.85
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_unknown_option_is_refused_although_a_trained_network_needs_none(name):
+    method = predictive.METHODS[name](epohcs=3)
+    with pytest.raises(ValueError, match="epohcs"):
+        method.fit(base(), digits().train, progress=False)

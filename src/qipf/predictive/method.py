@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from qipf._common import progress as _progress
-from qipf._common.errors import check_whole
+from qipf._common.errors import Problem, check_whole
 from qipf.arrays import widest_float
 from qipf.predictive._fitting import build
 from qipf.predictive.moments import Summary, Sums
-from qipf.training import device_of
+from qipf.training import device_of, train
 from qipf.training.loop import Split, SplitLike, as_split
 
 Network = Callable[[Tensor], Tensor]
@@ -65,6 +66,8 @@ class Predictive(ABC):
                 "model_or_factory: expected a torch module or a function that builds one, "
                 f"got {type(model_or_factory).__name__}"
             )
+        if unknown := sorted(set(getattr(self, "training", ())) - set(inspect.signature(train).parameters)):
+            raise Problem(", ".join(unknown), "unknown", expected=f"options of {self.name} or qipf.training.train")
         data = as_split(data)
         if len(data.inputs) == 0:
             raise ValueError("data: expected at least one example, got none")
