@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -159,8 +160,8 @@ class Twin(Mixture):
                     file=sys.stderr,
                 )
             half.learn(True)
-            made = [_code(function) for function in own]
-            identity = "" if checkpoint is None else f"{cut.split} {made} {perturb} {learner.identity()}"
+            parts = [learner.identity(), str(perturb), *map(_code, own)] if checkpoint is not None else []
+            identity = f"{cut.split} {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}"
             train(
                 learner, split, epochs=self.epochs, batch_size=rows,
                 learning_rate=self.learning_rate * min(1, rows / LARGE_STEP), weight_decay=0.02, seed=self.seed,
