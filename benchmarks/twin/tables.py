@@ -42,6 +42,7 @@ BARS = (
 BOTH = {"roc_auc": "ROC-AUC", "pr_auc": "average precision"}
 SMALLEST = 0.005
 LONGEST = 1.5
+DEPTH = 0.75
 """The maximum fitting time of a twin, relative to the training time of the network."""
 SHORT = (
     "entropy", "ensemble of 10", "probe", "probe without elastic", "twin", "twin x2", "twin without elastic x2",
@@ -348,6 +349,30 @@ def depths(results: Results, name: str) -> str:
         return f"*{PAIRS[name]}: not measured yet.*"
     heads = ["added passes", "parameters", "fitting, s", "five shifts", "strict", "unrelated", "clean"]
     return markdown([f"{PAIRS[name]}, copied part", *heads], rows)
+
+
+@table("twin-depths")
+def current_depths(results: Results) -> str:
+    """Return costs and scores of the current twin by depth of the copy."""
+    rows = []
+    for name, pair in _of(results).pairs.items():
+        for unit in pair.units:
+            parts = unit["parts"]
+            usual = {"seconds": parts["fit"]["twin_seconds"], "added_passes": parts["fit"]["added_passes"]["twin"]}
+            usual["cut"] = parts["fit"]["split"]
+            found = parts.get("depth", {}).get("depth", {})
+            for depth, facts in sorted({**found, str(DEPTH): usual}.items()) if found else ():
+                row = "twin" if facts is usual else f"twin of {depth}"
+                columns = ("shift", "strict", "no relative", "clean")
+                cells = [_close(_both(pair, row, column, unit["base"])) for column in columns]
+                spent = [
+                    f"{facts['cut']['share']:.2f}",
+                    f"{facts['added_passes']['2000']:.2f}",
+                    f"{facts['seconds']:.0f}",
+                ]
+                rows.append([f"{PAIRS[name]} {unit['base']}, {depth}", *spent, *cells])
+    heads = ["copied", "added passes", "fitting, s", "five shifts", "strict", "unrelated", "clean"]
+    return markdown(["network, `depth`", *heads], rows)
 
 
 @table("twin-times")
