@@ -140,9 +140,9 @@ class Twin(Mixture):
             expected = f"an average of at least {LEAST_PER_CLASS} inputs per class for a twin"
             raise Problem("data", f"{data.rows} inputs for {max(2, columns)} classes", expected=expected)
         views = self._tried(start, data)
-        if self.views > 1 + sum(name != FAR for name in views):
-            found = f"at most {1 + sum(name != FAR for name in views)}"
-            raise Problem("views", f"{self.views}", expected=found, hint="the model is less accurate on other views")
+        if self.views > (most := 1 + len(set(views) - {FAR})):
+            why = "the model is less accurate on other views"
+            raise Problem("views", f"{self.views}", expected=f"at most {most}", hint=why)
         held = folds(labels, self.seed, parts_of(len(labels))) == 0
         known = data.chosen(np.flatnonzero(~held))
         learner = CopyLearner(splittable(start.runner), half, known, change, generator, views)
