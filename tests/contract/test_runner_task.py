@@ -238,7 +238,7 @@ def test_the_default_score_is_the_formula_of_its_head(runner: str, name: str, tm
     read = to_numpy(rows.layers[uq.layers[0]] if uq.layers else rows.features).astype(float)
     inner, inner_bias, outer, outer_bias = (uq.fitted.tensors[key] for key in ProbeHead._fields)
     head = softmax(np.maximum(read @ inner + inner_bias, 0) @ outer + outer_bias, axis=1)
-    logits = to_numpy(rows.logits).astype(float) / uq.temperature
+    logits = to_numpy(rows.logits).astype(float) / uq.fitted.facts.get("temperature", uq.temperature)
     own = softmax(np.hstack([np.zeros_like(logits), logits]) if logits.shape[1] == 1 else logits, axis=1)
     judged = 1 if name == "tokens" else to_numpy(rows.predicted)  # of a token, whether it is right
     q = ((1 - uq.share) * head + uq.share * own)[np.arange(len(rows)), judged]

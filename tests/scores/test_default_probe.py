@@ -85,6 +85,7 @@ def test_inputs_that_nobody_knows_leave_the_softmax_or_take_a_function() -> None
     assert (softmax.share, softmax.layers) == (1, ())
     logits = net(data[0]).detach()
     torch.testing.assert_close(softmax.score(net, data[0], progress=False), softmax(logits))
+    assert torch.equal(softmax(logits).argsort(), qipf.SoftmaxResponse()(logits).argsort())
     calls = []
 
     def mirror(x, generator):
@@ -189,6 +190,8 @@ def test_few_labels_leave_the_softmax_the_greater_weight_without_a_cliff(net, di
     many = qipf.default(net, digits.train, effort="quick", progress=False)
     assert many.share < few.share - 0.1
     assert few.share > 0.8
+    assert few.fitted.facts["temperature"] == pytest.approx(1 + 2 * 0.5 * (1 - few.share))  # near that of the network
+    assert few.temperature == many.temperature == 1.5
     outputs = qipf.collect(net, digits.test, layers=(many.space,), progress=False)
     assert (
         roc_auc_score(~outputs.correct, few(outputs)) > roc_auc_score(~outputs.correct, qipf.Entropy()(outputs)) - 0.01

@@ -233,7 +233,8 @@ def test_a_probe_is_a_part_of_the_posterior(net: Residual, data: tuple[Tensor, T
     head = replace(probe, share=0.0)
     head._use(probe._require_fitted())
     copied = outputs.layers[str(made.layers[0])].softmax(1)
-    expected = 0.5 * head.posterior(outputs) + 0.25 * copied + 0.25 * (outputs.logits / made.temperature).softmax(1)
+    temperature = made._require_fitted().facts.get("temperature", made.temperature)
+    expected = 0.5 * head.posterior(outputs) + 0.25 * copied + 0.25 * (outputs.logits / temperature).softmax(1)
     torch.testing.assert_close(made.posterior(outputs), expected, rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(qipf.wrap(net, made, posterior=True)(live).posterior, expected, rtol=1e-3, atol=1e-5)
 

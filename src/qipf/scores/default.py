@@ -216,7 +216,9 @@ class _Fit:
                 "train a head, pass a function as perturb=",
                 stacklevel=3,
             )
-            probe = Probe(share=1.0, seed=self.seed).fit(self.model, collect_from(start, False, progress=self.progress))
+            probe = Probe(share=1.0, temperature=1.0, seed=self.seed).fit(
+                self.model, collect_from(start, False, progress=self.progress)
+            )
             probe._note(noted)
             return probe
         spec = self._spec(best)

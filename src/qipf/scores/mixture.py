@@ -77,7 +77,8 @@ class Mixture(Scorer):
         return at_least(chance / (1 + len(names)) if names else chance, LEAST)
 
     def _mixed(self, logits: Array, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Array:
-        own = softmax(class_logits(logits) / self.temperature)
+        facts = {} if self.fitted is None else self.fitted.facts
+        own = softmax(class_logits(logits) / facts.get("temperature", self.temperature))
         if self.share == 1:
             return own
         chance = self.share * own
@@ -132,6 +133,14 @@ class Mixture(Scorer):
 
     def _needed(self, fitted: Fitted | None) -> tuple[Any, ...]:
         return self.layers if fitted else self._own_layers()
+
+
+def cooled(temperature: float, share: float) -> dict[str, float]:
+    r"""Return the fact that replaces a temperature T for a share s above one half: :math:`1 + 2 (T - 1) (1 - s)`.
+
+    If the score depends mostly on the softmax, it should rank predictions as the softmax response does.
+    """
+    return {"temperature": 1 + 2 * (temperature - 1) * (1 - share)} if share > 0.5 else {}
 
 
 def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:

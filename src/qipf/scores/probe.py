@@ -14,7 +14,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.scores.base import Fitted, wide
 from qipf.scores.coordinates import check_size
-from qipf.scores.mixture import MANY, SEEN_COPIES, Mixture, best_shares, folds, parts_of
+from qipf.scores.mixture import MANY, SEEN_COPIES, Mixture, best_shares, cooled, folds, parts_of
 from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
 
@@ -60,7 +60,8 @@ class Probe(Mixture):
         input_dropout: The dropout rate of the features; by default, 0.2 for more than 1,024 features and 0 otherwise.
         learning_rate: The peak learning rate of the one-cycle schedule.
         share: The weight of the network's softmax in the posterior.
-        temperature: The temperature of the network's logits.
+        temperature: The temperature of the network's logits; `qipf.default` replaces it by a value nearer to 1 if the
+            share is above one half.
         seed: The random seed.
         views: The number of views per image to average over, including the image itself; see `qipf.tasks.views`.
         progress: Show a progress bar during training.
@@ -205,8 +206,10 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
         probe.share = best_shares(chances, copies, DOUBT / len(np.unique(to_numpy(outputs.groups))))[0]
     if many and probe.share < 1:
         probe._use(head._require_fitted())
-        return probe
-    return probe.fit(model, outputs)
+    else:
+        probe.fit(model, outputs)
+    probe._note(cooled(probe.temperature, probe.share))
+    return probe
 
 
 def _held_out(outputs: Outputs, seed: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from qipf.arrays import Array, to_numpy
 from qipf.data.batches import Batch
 from qipf.scores.base import Fitted
 from qipf.scores.coordinates import class_logits, softmax
-from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares, folds, parts_of
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares, cooled, folds, parts_of
 from qipf.scores.probe import DOUBT, Probe, head_logits
 from qipf.tasks.classes import warn_of_missing_classes
 from qipf.tasks.collect import Start, begin
@@ -61,7 +61,8 @@ class Twin(Mixture):
             reduced in proportion for smaller steps, so that few inputs change the copy little.
         share: The weight of the network's softmax in the posterior; set by `fit`.
         head_share: The weight of the probe's head; set by `fit`.
-        temperature: The temperature of the network's logits.
+        temperature: The temperature of the network's logits; `fit` replaces it by a value nearer to 1 if the share is
+            above one half.
         seed: The random seed.
         views: The number of views per image to average over, as in `Probe`.
     """
@@ -242,6 +243,7 @@ class Twin(Mixture):
                     found.append([*(to_numpy(softmax(one))[at] for one in parts), np.full(batch.rows, number)])
         *chances, copies = np.concatenate(found, axis=1)
         self.share, _, self.head_share = (*best_shares(chances, copies > 0, doubt), 0.0)[:3]
+        self._note(cooled(self.temperature, self.share))
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         raise Problem("data", "a twin is trained on inputs", hint="call fit(model, (inputs, labels))")
