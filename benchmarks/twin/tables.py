@@ -67,14 +67,6 @@ TEXT_COLUMNS = {
     "natural: CR": "CR",
     "natural: MPQA": "MPQA",
 }
-ALONE = {
-    "vit": (
-        "vision transformer, one network",
-        ("entropy", "network x2", "ensemble of 2", "ensemble of 5", "probe", "probe x2", "twin", "twin x2"),
-    ),
-    "lite": ("four images per class", ("entropy", "max softmax", "probe")),
-}
-"""Title and rows of the tables of networks that belong to no pair."""
 PUBLISHED = (
     "entropy", "network x2", "ensemble of 4", "ensemble of 4, best", "probe", "probe x2", "twin", "twin x2",
 )  # fmt: skip
@@ -308,15 +300,15 @@ def published(results: Results) -> str:
     return grid("", rows, _columns(pair), lambda row, column: _both(pair, row[0], column, row[1]))
 
 
-@table("twin-{name}", name=ALONE)
-def alone(results: Results, name: str) -> str:
-    """Return the rows of networks that belong to no pair."""
-    files = sorted((results.folder / "twin").glob(f"{name}*.npz"))
+@table("twin-lite")
+def lite(results: Results) -> str:
+    """Return the rows of EfficientNet-Lite with four images per class."""
+    files = sorted((results.folder / "twin").glob("lite*.npz"))
     if not files:
-        raise Missing(f"twin/{name}*.npz")
-    pair, (title, rows) = Units(*files), ALONE[name]
-    shown = {row: row for row in rows if pair.with_row(row)}
-    return grid(title, shown, _columns(pair), lambda row, column: _close(_both(pair, row, column)))
+        raise Missing("twin/lite*.npz")
+    pair = Units(*files)
+    rows = {row: row for row in ("entropy", "max softmax", "probe")}
+    return grid("EfficientNet-Lite0", rows, _columns(pair), lambda row, column: _close(_both(pair, row, column)))
 
 
 @table("twin-accuracy")
