@@ -329,6 +329,7 @@ def test_what_does_not_fit_is_refused(net: Residual, data: tuple[Tensor, Tensor]
         ("data", net, (torch.cat([images[:500], images[500:] * torch.nan]), labels), {"split": "blocks.0"}),
         ("perturb", net, data, {"split": "blocks.0", "perturb_only": lambda x, _: x[:1]}),
         ("checkpoint", net, data, {"split": "blocks.0", "checkpoint": tmp_path / "missing" / "a.state"}),
+        ("checkpoint", net, data, {"split": "blocks.0", "checkpoint": 3}),
         ("memory", net, data, {"memory": "1GB"}),
     ):
         with pytest.raises(Problem) as caught:

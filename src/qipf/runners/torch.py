@@ -580,11 +580,11 @@ def _numbers(tensors: Sequence[Tensor]) -> list[float]:
     for values in tensors:
         flat = values.flatten().float()
         whole = flat.numel() - flat.numel() % PLACES
-        if whole:  # a matrix product reads the weights as fast as the memory allows
-            with torch.autocast(flat.device.type, enabled=False):
+        with torch.autocast(flat.device.type, enabled=False):
+            if whole:  # a matrix product reads the weights as fast as the memory allows
                 folded += (flat.new_ones(whole // PLACES) @ flat[:whole].view(-1, PLACES)).cpu()
+            square += float(flat @ flat)
         folded[: flat.numel() - whole] += flat[whole:].cpu()
-        square += float(flat @ flat)
     norm = math.sqrt(square)
     projections = _DIRECTIONS @ folded / (norm or 1.0)
     return [float(sum(one.numel() for one in tensors)), norm, *projections.tolist()]

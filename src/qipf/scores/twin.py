@@ -19,7 +19,7 @@ from qipf.data.batches import Batch
 from qipf.scores.base import Fitted
 from qipf.scores.coordinates import class_logits, softmax
 from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares, cooled, folds, parts_of
-from qipf.scores.probe import DOUBT, Probe, head_logits
+from qipf.scores.probe import DOUBT, MOST_NUMBERS, Probe, head_logits
 from qipf.tasks.classes import warn_of_missing_classes
 from qipf.tasks.collect import Start, begin
 from qipf.tasks.outputs import Outputs
@@ -40,8 +40,6 @@ LARGE_STEP = 1000
 """The number of inputs per step for which the learning rate is not reduced."""
 MEMORY = 2 * 2**30
 CHUNK = 500
-MOST_MEGABYTES = 8
-"""The maximum size of the head of a probe."""
 
 
 @dataclass(eq=False)
@@ -131,6 +129,8 @@ class Twin(Mixture):
         from qipf.training.copies import CopyLearner, epoch_seconds, gathered_inputs
         from qipf.training.loop import Split
 
+        if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+            raise Problem("checkpoint", f"{checkpoint!r}", expected="the path of a file")
         if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
             raise Problem("checkpoint", f"{checkpoint}: there is no such folder", hint="create the folder first")
         cut, half, change, generator = self.prepared(start, own, perturb)
@@ -157,7 +157,7 @@ class Twin(Mixture):
                 print(
                     f"note: the twin copies the network after {cut.split!r}; fitting takes about {seconds:.0f} s, "
                     f"scoring takes an extra {cut.share:.0%} of a forward pass, and the saved twin takes "
-                    f"up at most {megabytes + (0 if beside is None else MOST_MEGABYTES):.2g} MB",
+                    f"up at most {megabytes + (0 if beside is None else 4 * MOST_NUMBERS / 1e6):.2g} MB",
                     file=sys.stderr,
                 )
             half.learn(True)
