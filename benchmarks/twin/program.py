@@ -39,7 +39,8 @@ MAIN = ("network", "fit", "scores", "ensemble")
 WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (CIFAR, MAIN),
     (CIFAR, ("few", "depth", "sub-ensemble", "confidnet")),
-    (CIFAR, ("second", "more-views", "without-elastic")),
+    (CIFAR, ("second", "more-views")),
+    (CIFAR, ("without-elastic",)),
     (PUBLISHED, ("few",)),
     (TRANSFORMER, MAIN),
     (DIGITS, (*MAIN, "sub-ensemble", "confidnet", "depth", "second", "without-elastic", "few")),
