@@ -33,6 +33,9 @@ TWIN_CHART = {
     "twin": ("twin", 1, 5, "o"),
     "twin x2": ("twin, two views", 2, 5, "s"),
     "5 second networks": ("5 networks, perturbed images", 6, 1, "s"),
+    "second network": ("1 network, perturbed images", 2, 1, "d"),
+    "sub-ensemble of 5": ("sub-ensemble of 5", 3.5, 1, "^"),
+    "ConfidNet": ("ConfidNet", 2, 3, "v"),
 }
 """The same for rows of the twin study; the chart includes the time that `qipf.wrap` adds."""
 HERO = ("mnist", "resnet18")
