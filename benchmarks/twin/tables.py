@@ -70,6 +70,7 @@ TEXT_COLUMNS = {
 PUBLISHED = (
     "entropy", "network x2", "ensemble of 4", "ensemble of 4, best", "probe", "probe x2", "twin", "twin x2",
 )  # fmt: skip
+SMALL_ROWS = ("entropy", "max softmax", "ensemble of 2", "ensemble of 5", "ensemble of 5, best", "probe", "twin")
 TIMED = ("mnist", "vgg3", "resnet18")
 NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
 
@@ -203,8 +204,8 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
     ]
     asked.append(("twin x2", "entropy", "clean", "roc_auc", 0.0))
     for name, pair in found.pairs.items():
-        for row, theirs, column, metric, least in asked:
-            ours = row if pair.with_row(row) else "twin"  # a network may have no valid view
+        found_rows = ((row if pair.with_row(row) else "twin", *rest) for row, *rest in asked)  # some have no valid view
+        for ours, theirs, column, metric, least in dict.fromkeys(found_rows):
             gap = found.difference(ours, theirs, column, metric, name)
             words = f"{ours} - {theirs}, {COLUMNS[column]}, {BOTH[metric]}"
             yield _bar(name, words, signed(gap), gap.value, gap.value > least)
@@ -301,15 +302,15 @@ def published(results: Results) -> str:
     return grid("", rows, _columns(pair), lambda row, column: _both(pair, row[0], column, row[1]))
 
 
-@table("twin-lite")
-def lite(results: Results) -> str:
-    """Return the rows of EfficientNet-Lite with four images per class."""
-    files = sorted((results.folder / "twin").glob("lite*.npz"))
-    if not files:
-        raise Missing("twin/lite*.npz")
-    pair = Units(*files)
-    rows = {row: row for row in ("entropy", "max softmax", "probe")}
-    return grid("EfficientNet-Lite0", rows, _columns(pair), lambda row, column: _close(_both(pair, row, column)))
+@table("twin-lite", file="lite0", title="EfficientNet-Lite0", rows=("entropy", "max softmax", "probe"))
+@table("twin-vit", file="vit-1000", title="vision transformer", rows=SMALL_ROWS)
+def one_network(results: Results, file: str, title: str, rows: tuple[str, ...]) -> str:
+    """Return some rows of a network."""
+    path = results.folder / "twin" / f"{file}.npz"
+    if not path.exists():
+        raise Missing(f"twin/{file}.npz")
+    pair = Units(path)
+    return grid(title, {row: row for row in rows}, _columns(pair), lambda row, name: _close(_both(pair, row, name)))
 
 
 @table("twin-accuracy")
