@@ -33,7 +33,7 @@ from twin.setting import Setting
 
 CIFAR = ("resnet18-1004", "vgg3-1008")
 PUBLISHED = ("published-20", "published-32")
-TRANSFORMER = ("vit-1000",)
+TRANSFORMER = ("vit-1000", "vit-1001")
 DIGITS = ("kmnist-1006",)
 MAIN = ("network", "fit", "scores", "ensemble")
 WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
