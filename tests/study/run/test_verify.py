@@ -145,6 +145,17 @@ def test_files_that_are_damaged_during_a_run_are_computed_again_by_it(plan, path
     assert list(damages(Store(path))) == []
 
 
+def test_an_interrupted_run_removes_what_killed_processes_were_writing(plan, path, monkeypatch):
+    def interrupted(*_, **__):
+        (path / "scratch" / f".{'0' * 32}.safetensors.0a1b2c3d.part").write_text("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qipf.study.run.run.run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, path, engine="serial", device="cpu", quiet=True)
+    assert not list(path.rglob("*.part"))
+
+
 @pytest.mark.parametrize("kind", ["measure", "base", "train"])
 def test_a_lost_record_is_noticed_refused_and_computed_again(plan, path, kind):
     table = (path / "table.csv").read_bytes()

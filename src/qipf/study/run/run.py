@@ -21,7 +21,7 @@ from qipf._common.progress import bar
 from qipf.study.plan.plan import Plan
 from qipf.study.run import graph, verify
 from qipf.study.run.check import check_own
-from qipf.study.run.executors import Executor, open_engine
+from qipf.study.run.executors import Cluster, Executor, open_engine
 from qipf.study.run.graph import Cell, WorkItem, as_tasks, needed
 from qipf.study.run.read import TABLES, Bench
 from qipf.study.run.store import RefusedError, Store, StoreError
@@ -239,7 +239,10 @@ def run_plan(
         def wanted() -> list[Cell]:
             return [*targets, *(entry.cell for entry in entries if entry.cell.key in damaged)]
 
-        clean(opened, (cell.key for cell in needed(wanted(), opened.finished())))
+        def tidy() -> None:
+            clean(opened, (cell.key for cell in needed(wanted(), opened.finished())))
+
+        tidy()
         _write_index(plan, opened, index)
         about = environment(device, engine) | {"other_sources": verify.other_sources(opened, index)}
         opened.documents.write("environment.json", json.dumps(about, indent=1, sort_keys=True))
@@ -250,7 +253,12 @@ def run_plan(
         _say(notes)  # before a run that may take hours
         for attempt in range(ATTEMPTS):
             chosen = open_engine(engine, device=device, workers=workers)
-            report = run(wanted(), opened, chosen, device=device, data=data, display=display)
+            try:
+                report = run(wanted(), opened, chosen, device=device, data=data, display=display)
+            except KeyboardInterrupt:
+                if not isinstance(chosen, Cluster):  # its workers may still be writing
+                    tidy()
+                raise
             total.done, total.reused = total.done + report.done, report.reused if attempt == 0 else total.reused
             total.failed, total.skipped = report.failed, report.skipped
             if not any(failure.get("damaged", False) for failure in report.failed):
