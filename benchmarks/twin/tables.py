@@ -302,14 +302,14 @@ def published(results: Results) -> str:
     return grid("", rows, _columns(pair), lambda row, column: _both(pair, row[0], column, row[1]))
 
 
-@table("twin-lite", file="lite0", title="EfficientNet-Lite0", rows=("entropy", "max softmax", "probe"))
-@table("twin-vit", file="vit-1000", title="vision transformer", rows=SMALL_ROWS)
-def one_network(results: Results, file: str, title: str, rows: tuple[str, ...]) -> str:
-    """Return some rows of a network."""
-    path = results.folder / "twin" / f"{file}.npz"
-    if not path.exists():
-        raise Missing(f"twin/{file}.npz")
-    pair = Units(path)
+@table("twin-lite", files="lite*", title="EfficientNet-Lite0", rows=("entropy", "max softmax", "probe"))
+@table("twin-vit", files="vit-*", title="vision transformer, 2 networks", rows=SMALL_ROWS)
+def other_networks(results: Results, files: str, title: str, rows: tuple[str, ...]) -> str:
+    """Return some rows of networks outside the four pairs."""
+    found = sorted((results.folder / "twin").glob(f"{files}.npz"))
+    if not found:
+        raise Missing(f"twin/{files}.npz")
+    pair = Units(*found)
     return grid(title, {row: row for row in rows}, _columns(pair), lambda row, name: _close(_both(pair, row, name)))
 
 
@@ -319,9 +319,12 @@ def accuracies(results: Results) -> str:
     pairs = _of(results).pairs
 
     def cell(row: str, name: str) -> str:
-        if not any(key.rpartition(" ")[0] == row for key in pairs[name].facts["accuracy"]):
+        pair = pairs[name]
+        measured = sum(key.rpartition(" ")[0] == row for key in pair.facts["accuracy"])
+        if not measured:
             return NOTHING
-        return slashed(pairs[name].accuracy(row, column) for column in ("shift", "clean"))
+        mark = " ¹" if measured < len(pair.bases) else ""
+        return slashed(pair.accuracy(row, column) for column in ("shift", "clean")) + mark
 
     rows = ("network", *(row for row in ROWS if ", " not in row))
     known = {row: row for row in rows if any(cell(row, name) != NOTHING for name in pairs)}
