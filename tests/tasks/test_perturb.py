@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from qipf.tasks.perturb import Perturber, draw_pixels, draw_tokens
+from qipf.tasks.views import has_images
 
 
 def draws(seed: int = 0, **settings) -> Perturber:
@@ -147,6 +148,14 @@ def test_layout_library_and_type_stay(in_place: str) -> None:
     np.testing.assert_array_equal(np.moveaxis(draws(in_place=in_place)(first), 1, 3), drawn)
     tensor = draws(in_place=in_place)({"x": torch.from_numpy(bytes_)})["x"]
     np.testing.assert_array_equal(tensor.numpy(), drawn)
+
+
+def test_a_grid_of_indices_is_not_an_image() -> None:
+    """Its cells may be rows of an embedding, and values between them, or above them, mean nothing."""
+    grid = torch.randint(0, 9, (40, 1, 6, 5))
+    assert draws().ways(grid, 2) == []
+    assert draws().ways(grid.to(torch.uint8), 2) == [None, None]
+    assert not has_images({"cells": grid})
 
 
 def test_perturbed_images_keep_their_structure() -> None:

@@ -264,6 +264,16 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
     raise Problem(name, found, expected="numbers", hint=way)
 
 
+def is_image(values: Any) -> bool:
+    """Return True for an array (N, c, H, W) or (N, H, W, c) of floating-point numbers or bytes.
+
+    Other integers are indices, such as the cells of a grid, which cannot be interpolated.
+    """
+    return (
+        is_array(values) and len(values.shape) == 4 and ("float" in str(values.dtype) or "uint8" in str(values.dtype))
+    )
+
+
 def colours_last(shape: Sequence[int]) -> bool:
     """Return True for images (N, H, W, c), and False for images (N, c, H, W), with c = 1, 3 or 4 channels."""
     return shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)

@@ -40,7 +40,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from qipf._common.errors import Problem
-from qipf.data.batches import colours_last, describe, is_array
+from qipf.data.batches import colours_last, describe, is_array, is_image
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 
 Perturb = Callable[[Any, torch.Generator], Any]
@@ -155,7 +155,7 @@ class Perturber:
         tensor = (inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.array(inputs))).to(
             self._generator.device
         )
-        if plain or tensor.ndim != 4:
+        if plain or not is_image(tensor):
             return tensor
         tensor = tensor.movedim(3, 1) if colours_last(inputs.shape) else tensor
         return tensor if tensor.is_floating_point() else tensor.float() / 255
@@ -174,7 +174,7 @@ def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
     if not is_array(inputs):
         return changed
     tensor = torch.as_tensor(changed)
-    if not plain and tensor.ndim == 4:
+    if not plain and is_image(inputs):
         whole = not inputs.is_floating_point() if isinstance(inputs, Tensor) else inputs.dtype.kind != "f"
         tensor = (255 * tensor).round().clamp(0, 255) if whole else tensor
         tensor = tensor.movedim(1, 3).contiguous() if colours_last(inputs.shape) else tensor
@@ -308,7 +308,7 @@ def _form(part: Any) -> str:
     if not isinstance(part, Tensor) or part.ndim not in (2, 3, 4) or part.dtype == torch.bool:
         return ""
     if part.ndim != 2:
-        return "images" if part.ndim == 4 else "signals" if part.is_floating_point() else ""
+        return "images" if is_image(part) else "signals" if part.ndim == 3 and part.is_floating_point() else ""
     return "" if part.shape[1] == 1 else "table" if part.is_floating_point() else "tokens"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, colours_last, is_array
+from qipf.data.batches import Batch, colours_last, is_image
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
@@ -67,11 +67,6 @@ def has_images(inputs: Any) -> bool:
     if isinstance(inputs, Mapping):
         inputs = tuple(inputs.values())
     return any(map(has_images, inputs)) if isinstance(inputs, tuple | list) else is_image(inputs)
-
-
-def is_image(values: Any) -> bool:
-    """Return True for an array of images."""
-    return is_array(values) and len(values.shape) == 4
 
 
 def moved(images: Array, name: str) -> Array:

@@ -18,11 +18,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from qipf._common.errors import Problem
 from qipf._common.progress import track
 from qipf.arrays import namespace
-from qipf.data.batches import Batch, colours_last, take
+from qipf.data.batches import Batch, colours_last, is_image, take
 from qipf.runners.halves import SecondHalf
 from qipf.runners.recorder import Recorder, untouched, watching
 from qipf.tasks.collect import Start
-from qipf.tasks.views import FAR, STEP, has_images, is_image
+from qipf.tasks.views import FAR, STEP, has_images
 from qipf.training.loop import PADDING, Split, crop, negative_log_likelihood, seeded
 
 PART = 2**26
