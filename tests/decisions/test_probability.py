@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from qipf.decisions.probability import ErrorProbability
-from qipf.scores.base import Fitted
 from qipf.tasks.outputs import Outputs
 
 METHODS = ("isotonic", "logistic")
@@ -125,23 +124,6 @@ def test_errors_say_what_to_do():
         ErrorProbability().fit([0.0, 1.0], [1, 0])(np.array([0.0, np.nan, 1.0]))
     with pytest.raises(ValueError, match=r"row 1\)"):
         ErrorProbability().fit([0.0, np.inf], [1, 0])
-
-
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"knots": [0.0]},
-        {"coefficients": [-1.0, 0.0]},
-        {"coefficients": [np.nan, 0.0]},
-        {"scores": [0.0, 1.0], "probabilities": [0.5, 1.5]},
-        {"scores": [0.0, 1.0], "probabilities": [0.5, 0.4]},
-        {"scores": [1.0, 1.0], "probabilities": [0.4, 0.5]},
-    ],
-)
-def test_a_damaged_state_is_refused(arrays):
-    method = "logistic" if "coefficients" in arrays else "isotonic"
-    with pytest.raises(ValueError, match="ErrorProbability"):
-        ErrorProbability.from_state(Fitted({key: np.asarray(v) for key, v in arrays.items()}, {"method": method}))
 
 
 def test_only_an_error_probability_can_be_a_scorers_probability() -> None:

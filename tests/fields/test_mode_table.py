@@ -164,17 +164,6 @@ def test_what_no_table_represents_has_none() -> None:
     assert ModeTable.fit(narrow, ORDERS, True, 0.2) is None  # would be too large
 
 
-@pytest.mark.parametrize("name", ["grid", "starts", "breaks", "pieces", "typical"])
-def test_damaged_arrays_are_refused(name: str) -> None:
-    arrays = fitted(Field(samples("few"), 10.0)).arrays
-    with pytest.raises(ValueError, match="damaged"):
-        ModeTable({key: part for key, part in arrays.items() if key != name})
-    with pytest.raises(ValueError, match="damaged"):
-        ModeTable({**arrays, name: arrays[name][..., :-1]})
-    with pytest.raises(ValueError, match="damaged"):
-        ModeTable({**arrays, name: arrays[name] * np.nan})
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -14,14 +14,6 @@ from qipf.tasks.outputs import TokenSummary
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-@pytest.mark.parametrize("width", [2, 37, 400, 1013])
-@pytest.mark.parametrize("count", [2, 5])
-def test_the_largest_logits_are_those_of_topk(width: int, count: int) -> None:
-    logits = torch.randn(50, width, generator=torch.Generator().manual_seed(width))
-    values, places = vocabulary.top_logits(logits, count)
-    torch.testing.assert_close((values, places), tuple(logits.topk(min(count, width), dim=1)))
-
-
 def reduced(logits: Tensor, rows: Tensor, device: str) -> TokenSummary:
     labels = rows % logits.shape[1]
     found = vocabulary.summarise_logits(logits.to(device), rows.to(device), labels.to(device), 2)

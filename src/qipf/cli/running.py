@@ -16,7 +16,7 @@ from qipf.cli.arguments import QUIET, check_at_least, check_settings, naming, re
 from qipf.cli.options import ModelOptions
 from qipf.data.batches import Batch
 from qipf.data.reading import Data, FileSource, listed, no_labels, open_data
-from qipf.runners.loading import WEIGHT_FILES, is_weights, load_model, open_model
+from qipf.runners.loading import WEIGHT_FILES, load_model, open_model
 from qipf.runners.runner import OUTPUT, Runner
 from qipf.scores.default import EFFORTS, default
 from qipf.tasks.collect import collect
@@ -157,9 +157,8 @@ class Work:
             found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
                 raise Problem("data", f"the task {found.name} needs a model", hint="provide inputs instead of logits")
-            _check_first_class(found, data.labels, output)
             return cls(net, None, found, output, None, batch_size), data.bound(())
-        if net is None or is_weights(net):
+        if net is None or isinstance(net, Path):
             raise Problem("model", "a weights file cannot be run", hint="pass an exported program, or DATA with logits")
         runner = open_model(net)
         batch_size = getattr(net, "fixed_batch", None) or batch_size
@@ -169,7 +168,6 @@ class Work:
         first = next(runner.batches(FileSource(bound.take(few), runner.inputs, len(few), ids=ids)))
         output = tuple(runner.output_shape(first))
         found = find_task(output, data.labels, task).resolved(first)
-        _check_first_class(found, data.labels, output)
         return cls(net, runner, found, output, features, batch_size), bound
 
     def source(self, data: Data) -> FileSource:
@@ -215,17 +213,6 @@ class Work:
         if scorer is not None:
             return scorer.fit(self.net, self.source(data), task=self.task, **run)
         return default(self.net, self.source(data), task=self.task, **run, **settings)
-
-
-def _check_first_class(task: Task, labels: np.ndarray | None, output: tuple[int, ...]) -> None:
-    """Raise InputError if classes appear to be numbered from 1."""
-    if task.name != "classes" or labels is None or labels.dtype.kind not in "iu" or not labels.size:
-        return
-    if len(output) > 1 and output[1] > 1 and labels.min() >= 1 and labels.max() == output[1]:
-        raise InputError(
-            f"DATA, labels: expected classes from 0 to {output[1] - 1}, got {labels.min()} to {labels.max()}; if "
-            "classes are numbered from 1, add --labels-from 1 (in Python: labels - 1)"
-        )
 
 
 def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:

@@ -91,7 +91,7 @@ def train(
     else:
         value = training.accuracy(module, loaded.test)
         figure, text = "test_accuracy", f"test accuracy {100 * value:.2f}%"
-    nets.save(module, target, spec, dataset=dataset, seed=seed, **{figure: value})
+    nets.save(module, target, **spec._asdict(), dataset=dataset, seed=seed, **{figure: value})
     print(f"{name} on {dataset}: {text} after {seconds:.0f} s of training; saved to {target}")
 
 

@@ -17,7 +17,6 @@ LONGEST_LISTING = 2**20
 """The maximum size of an archive's central directory in bytes, which is enough for ten thousand arrays."""
 SIZE = 5
 """The index of the central directory's size in zipfile's end record."""
-CHUNK = 2**20
 DAMAGED = "copy the file again"
 CODE = "save arrays of numbers instead"
 
@@ -71,22 +70,17 @@ class Archive:
             read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             if version not in read_header:
                 raise ValueError(f"version {version} of the NumPy format is not supported")
-            shape, by_columns, dtype = read_header[version](stream)
+            shape, _, dtype = read_header[version](stream)
             if dtype.itemsize == 0 or min(shape, default=0) < 0:
                 raise ValueError(f"its header declares an invalid shape or type ({shape}, {dtype})")
             if dtype.hasobject:
                 raise Problem("data", f"{self._path}: {member} holds pickled Python objects", hint=CODE)
-            size = math.prod(shape) * dtype.itemsize
-            self._budget.spend(size)
-            values = np.empty(size, np.uint8)
-            filled = 0
-            while filled < size and (part := stream.read(min(CHUNK, size - filled))):
-                values[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
-                filled += len(part)
-            if filled < size or stream.read(1):
-                found = "fewer" if filled < size else "more"
-                raise ValueError(f"its header declares {size} bytes, but the file contains {found}")
-        return native(values.view(dtype).reshape(shape, order="F" if by_columns else "C"))
+            self._budget.spend(math.prod(shape) * dtype.itemsize)
+            stream.seek(0)
+            array = np.lib.format.read_array(stream, allow_pickle=False)
+            if stream.read(1):
+                raise ValueError("the file contains more bytes than its header declares")
+        return native(array)
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -197,11 +195,11 @@ class Decision(Attachment):
         promise = dataclasses.replace(Promise.parse(facts["promise"], facts["confidence"]), limit=float(facts["limit"]))
         result = cls(promise, seed=int(facts["seed"]))
         result._proof = Proof(**facts["proof"])
-        threshold = np.asarray(state.tensors["threshold"])
-        if threshold.shape != () or not math.isfinite(threshold):
-            raise ValueError("not the state of a Decision: the threshold is not a finite number")
-        result._threshold = float(threshold)
-        result._reference = _checked_reference(state.tensors)
+        result._threshold = float(state.tensors["threshold"])
+        names = sorted(state.tensors, reverse=True)  # scores first, as in `fit`
+        result._reference = {
+            name.removeprefix("reference_"): state.tensors[name] for name in names if name.startswith("reference_")
+        }
         return result
 
     def __repr__(self) -> str:
@@ -247,18 +245,3 @@ def round_down(threshold: float, dtype: str) -> float:
     with np.errstate(over="ignore"):
         value = kind(threshold)
     return float(value if float(value) <= threshold else np.nextafter(value, kind(-np.inf)))
-
-
-def _checked_reference(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    reference = {
-        name.removeprefix("reference_"): np.asarray(values)
-        for name, values in sorted(tensors.items(), reverse=True)  # scores first, as in `fit`
-        if name.startswith("reference_")
-    }
-    dimensions = {"scores": 1, "features": 2, "logits": 2}
-    for name, values in reference.items():
-        if values.ndim != dimensions.get(name) or values.dtype.kind != "f" or not np.isfinite(values).all():
-            raise ValueError(
-                f"not the state of a Decision: reference {name!r} is invalid ({values.dtype}, shape {values.shape})"
-            )
-    return reference

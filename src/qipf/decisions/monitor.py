@@ -87,10 +87,6 @@ class History:
         """Build a history from its `state` and window size."""
         if windows.ndim == 2 and windows.shape[1] == len(COLUMNS) - 1:  # from an earlier version, without times
             windows = np.pad(windows, ((0, 0), (0, 1)), constant_values=math.nan)
-        if size < 1 or windows.ndim != 2 or windows.shape[1] != len(COLUMNS) or len(windows) > WINDOWS:
-            raise ValueError(
-                f"not the state of a Monitor: its history is invalid (shape {windows.shape}, window size {size})"
-            )
         result = cls()
         result.size = size
         result._windows = [tuple(row) for row in windows.tolist()]
@@ -403,8 +399,6 @@ class Monitor(Attachment):
         result.classes = np.asarray(tensors["classes"])
         result.sums = dict(zip(METHODS, np.array(tensors["sums"], dtype=np.float64), strict=True))
         result.history = History.from_state(tensors["history"], int(facts["window"]))
-        if result.classes.shape != result.reference_classes.shape or result.sums["atc"].shape != (3,):
-            raise ValueError("not the state of a Monitor: its counts are inconsistent")
         return result
 
 

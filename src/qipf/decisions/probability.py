@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -96,15 +96,7 @@ class ErrorProbability(Attachment):
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
         result = cls(state.facts.get("method"))  # pyright: ignore[reportArgumentType]
-        names = _ARRAYS[result.method]
-        if set(state.tensors) != set(names):
-            raise ValueError(
-                f"not the state of an ErrorProbability: expected the arrays {', '.join(names)}, "
-                f"got {', '.join(sorted(state.tensors)) or 'none'}"
-            )
-        arrays = {name: np.asarray(state.tensors[name], dtype=np.float64) for name in names}
-        _check_state(arrays)
-        result._state = arrays
+        result._state = {name: state.tensors[name] for name in _ARRAYS[result.method]}
         return result
 
     def __repr__(self) -> str:
@@ -139,17 +131,3 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
         return {"coefficients": np.array([0.0, np.log(rate / (1 - rate))])}
     slope = slope / scale if scale > 0 else 0.0
     return {"coefficients": np.array([slope, intercept - slope * centre])}
-
-
-def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise if the probability could leave [0, 1] or decrease as the score increases."""
-    if not all(np.isfinite(value).all() for value in arrays.values()):
-        raise ValueError("not the state of an ErrorProbability: its arrays contain NaN or infinite values")
-    if "coefficients" in arrays:
-        good = arrays["coefficients"].shape == (2,) and arrays["coefficients"][0] >= 0
-    else:
-        x, y = arrays["scores"], arrays["probabilities"]
-        good = x.ndim == 1 and x.shape == y.shape and x.size > 0 and bool(np.all(np.diff(x) > 0))
-        good = good and bool(np.all(np.diff(y) >= 0)) and y[0] >= 0 and y[-1] <= 1
-    if not good:
-        raise ValueError("not the state of an ErrorProbability: its arrays do not define a non-decreasing probability")

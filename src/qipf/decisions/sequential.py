@@ -144,9 +144,4 @@ class SequentialTest:
         state = dict(result.random.bit_generator.state)
         state["state"] = {key: int(value) for key, value in facts["random"].items()}
         result.random.bit_generator.state = state
-        bins = result.edges.size + 1
-        good = result.log_capital.shape == STAKES.shape and result.counts.shape == result.reference.shape == (bins,)
-        good = good and result.parts >= 0 and 0 <= result.place <= BLOCK
-        if not good or not np.isfinite(result.log_capital).all() or not (result.counts >= result.reference).all():
-            raise ValueError("not the state of a Monitor: its counts and capitals are inconsistent")
         return result

@@ -113,10 +113,7 @@ class PredictionSets(Attachment):
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
         result = cls(**state.facts)
-        thresholds = np.asarray(state.tensors["thresholds"])
-        if thresholds.ndim != 1 or thresholds.size == 0 or not np.isfinite(thresholds).all():
-            raise ValueError("not the state of PredictionSets: expected one finite threshold per class")
-        result._thresholds = thresholds
+        result._thresholds = np.asarray(state.tensors["thresholds"])
         return result
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ thresholds is needed (Angelopoulos et al., 2021, "Learn then test").
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ from qipf._common.errors import Problem
 DESIGN = 0.15
 """The fraction of the held-out predictions in the design part."""
 CANDIDATES = 200
+MOST = 2**40
+"""The number of examples above which a promise counts as impossible."""
 
 
 class Unsupported(Problem):
@@ -262,13 +265,5 @@ def fewest(rate: float, limit: float, level: float) -> float:
 
     if rate >= limit:
         return math.inf
-    enough = 1
-    while not shown(enough):
-        enough *= 2
-        if enough > 1e12:
-            return math.inf
-    low, high = enough // 2, enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if shown(middle) else (middle, high)
-    return high
+    count = 1 + bisect_left(range(1, MOST), True, key=shown)
+    return math.inf if count >= MOST else count

@@ -90,18 +90,8 @@ class BinnedField:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
-        """Restore a field from the result of `state`.
-
-        Raises:
-            ValueError: Arrays are missing or inconsistent.
-        """
-        names = ("numbers", "positions", "moments")
-        numbers, positions, moments = (to_numpy(state[key]) if key in state else np.empty(0) for key in names)
-        shapes = numbers.shape == (4,) and positions.size > 0 and moments.ndim == 2 and len(moments) > 0
-        sound = shapes and moments.shape[1:] == positions.shape and numbers[1] > 0 and moments[0].min() > 0
-        sound = sound and all(np.isfinite(part).all() for part in (numbers, positions, moments))
-        if not (sound and bool((np.diff(positions) > 0).all())):
-            raise ValueError("state: the binned field is damaged (arrays are missing or inconsistent)")
+        """Restore a field from the result of `state`."""
+        numbers, positions, moments = (to_numpy(state[key]) for key in ("numbers", "positions", "moments"))
         centre, bandwidth, lowest, highest = (float(number) for number in numbers)
         return cls(Measure(positions, moments, lowest, highest), centre, bandwidth)
 

@@ -47,8 +47,6 @@ class ModeTable:
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self.arrays: dict[str, np.ndarray] = {name: to_numpy(values) for name, values in arrays.items()}
-        if not _is_sound(self.arrays):
-            raise ValueError("arrays: the mode table is damaged (arrays are missing or inconsistent)")
         self._low, self._scale = self.arrays["grid"].tolist()  # Python numbers, which a graph stores as constants
         self._typical: list[float] = self.arrays["typical"].tolist()
 
@@ -269,16 +267,3 @@ def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray]
         "breaks": np.where(inner < stops[:, None, :], breaks, math.inf),
         "pieces": np.concatenate([columns for _, columns in curves], axis=1),
     }
-
-
-def _is_sound(arrays: Mapping[str, np.ndarray]) -> bool:
-    if set(arrays) != {"grid", "typical", "starts", "breaks", "pieces"}:
-        return False
-    grid, typical, starts, breaks, pieces = (arrays[key] for key in ("grid", "typical", "starts", "breaks", "pieces"))
-    if (grid.shape, typical.ndim, starts.ndim, breaks.ndim, pieces.ndim) != ((2,), 1, 2, 3, 2):
-        return False
-    fits = len(typical) == len(starts) == len(breaks) >= 2 and starts.shape[1] == breaks.shape[2] > 0
-    finite = all(np.isfinite(part).all() for part in (grid, typical, pieces)) and not np.isnan(breaks).any()
-    if not (fits and finite and starts.dtype == np.int64 and starts.min() >= 0 and grid[1] > 0 and len(pieces) >= 3):
-        return False
-    return bool((starts + (breaks < math.inf).sum(axis=1)).max() < pieces.shape[1])

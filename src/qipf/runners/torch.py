@@ -299,20 +299,12 @@ class TorchRunner(Runner):
         if not could or could == [last]:
             return None
         outputs: dict[nn.Module, Tensor] = {}
-        before: dict[nn.Module, str] = {}
         names = {module: name for name, module in named_modules(self.module).items()}
-        previous: list[Any] = ["", None]
 
         def note(module: nn.Module, inputs: Any, output: Any) -> None:
-            found = first_tensor(output)
-            if found is not None and module in could:
-                outputs[module] = found
-                if first_tensor(inputs) is previous[1]:
-                    before[module] = previous[0]
-            previous[:] = names.get(module, ""), found
+            outputs[module] = output
 
-        leaves = [module for module in names if next(module.children(), None) is None]
-        with watching(leaves, note):
+        with watching(could, note):
             logits = self._values(self._first(batch, 1))[:1].float()
         apart = {module: _difference(output, logits) for module, output in outputs.items()}
         order = sorted(apart, key=lambda module: apart[module])
@@ -320,10 +312,9 @@ class TorchRunner(Runner):
             return None
         if apart[order[0]] > NEAR or (len(order) > 1 and apart[order[1]] < 2 * apart[order[0]]):
             told = ", ".join(names[module] for module in outputs)
-            example = next((f", for example features={name!r}" for name in before.values()), "")
             raise Problem(
                 "features", f"cannot tell which module with one channel per class computes the logits ({told})",
-                hint=f"name the module whose output is the input of the correct one{example}",
+                hint="name the module whose output is the input of the correct one",
             )  # fmt: skip
         return order[0]
 

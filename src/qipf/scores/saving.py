@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 FORMAT = 2
 KEY = "qipf"
 """The entry of the safetensors metadata that contains the header."""
-DIVISORS = {"bandwidth", "std", "temperature"}
-"""Facts by which values are divided when scores are computed; they must be positive."""
-FORGED = "the file is damaged or forged"
 SCORERS: dict[str, type[Scorer]] = {}
 """All scorer classes, keyed by name."""
 ATTACHMENTS: dict[str, type[Attachment]] = {}
@@ -138,28 +134,19 @@ def load(path: str | PathLike[str]) -> Scorer:
         ValueError: The file is damaged, or was not written by this or an earlier version of qipf.
     """
     header, tensors = read(path)
+    name = header.get("scorer")
+    if not isinstance(name, str) or name not in SCORERS:
+        hint = "load it with qipf.Monitor.load" if "monitor" in header else "import the module that defines it first"
+        raise ValueError(f"{path}: expected a scorer ({', '.join(sorted(SCORERS))}), got {name!r:.80}; {hint}")
     try:
-        problem = _header_problem(header)
-        facts = {} if problem else upgraded(header["facts"])
-    except RecursionError:
-        raise ValueError(f"{path}: its header is nested too deeply for a file written by qipf") from None
-    if problem:
-        raise ValueError(f"{path}: {problem}")
-    kind = SCORERS.get(header["scorer"])
-    if kind is None:
-        raise ValueError(
-            f"{path}: scorer {header['scorer']!r}, written by qipf {header['versions'].get('qipf')}, is not known here "
-            f"(known: {', '.join(sorted(SCORERS))}); import the module that defines it first"
-        )
-    attached = {name: with_prefix(tensors, f"{name}.") for name in header.get("attachments", {})}
-    own = {key: value for key, value in tensors.items() if key.partition(".")[0] not in attached}
-    try:
-        scorer = kind(**header["settings"])
-        scorer._use(Fitted(own, facts))
-    except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"{path}: its content is not valid for {kind.__name__} in this version ({error})") from error
-    for name, part in attached.items():
-        scorer.attach(_attachment(path, name, Fitted(part, header["attachments"][name])))
+        attached = header.get("attachments", {})
+        own = {key: value for key, value in tensors.items() if key.partition(".")[0] not in attached}
+        scorer = SCORERS[name](**header["settings"])
+        scorer._use(Fitted(own, upgraded(header["facts"])))
+        for kind, facts in attached.items():
+            scorer.attach(ATTACHMENTS[kind].from_state(Fitted(with_prefix(tensors, f"{kind}."), facts)))
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"{path}: its content is not valid in this version of qipf ({error})") from error
     return scorer
 
 
@@ -175,46 +162,3 @@ def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("field"), dict):  # facts of a nested scorer
         found["field"] = upgraded(found["field"])
     return found
-
-
-def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachment:
-    if name not in ATTACHMENTS:
-        raise ValueError(
-            f"{path}: attachment {name!r} is not known here (known: {', '.join(sorted(ATTACHMENTS))}); upgrade qipf, "
-            "or import the module that defines it first"
-        )
-    try:
-        return ATTACHMENTS[name].from_state(state)
-    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}; {FORGED}") from error
-
-
-def _header_problem(header: Mapping[str, Any]) -> str:
-    """Describe the problem with a header, which may be forged despite its checksum; return "" if there is none."""
-    if not isinstance(header.get("scorer"), str):
-        if "monitor" in header:
-            return "expected a scorer, got a monitor; load it with qipf.Monitor.load"
-        return f"expected the name of a scorer, got {header.get('scorer')!r:.80}; {FORGED}"
-    for key in ("settings", "facts", "versions"):
-        if not isinstance(header.get(key), dict):
-            return f"expected {key} as a JSON object, got {header.get(key)!r:.80}; {FORGED}"
-    attached = header.get("attachments", {})
-    if not isinstance(attached, dict) or not all(isinstance(facts, dict) for facts in attached.values()):
-        return f"expected attachments as a JSON object, got {attached!r:.80}; {FORGED}"
-    return _facts_problem(header["facts"])
-
-
-def _facts_problem(facts: Any) -> str:
-    """Describe the first divisor that is not positive, here or in a nested scorer; return "" if all are positive."""
-    if not isinstance(facts, dict):
-        return f"expected facts as a JSON object, got {facts!r:.80}; {FORGED}"
-    for key in sorted(DIVISORS & facts.keys()):
-        if not _positive(facts[key]):
-            return f"expected {key} to be positive and finite, got {facts[key]!r:.80}; {FORGED}"
-    return _facts_problem(facts["field"]) if "field" in facts else ""
-
-
-def _positive(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(_positive(part) for part in value)
-    return isinstance(value, int | float) and 0 < value < math.inf

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from qipf._common.errors import Problem, check_whole
+from qipf._common.errors import Problem, check_positive, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, to_numpy
 from qipf.data.batches import Batch
@@ -88,8 +88,7 @@ class Twin(Mixture):
             found = f"{self.share!r} and {self.head_share!r}"
             raise Problem("share, head_share", found, expected="two numbers from 0 to 1 with a sum of at most 1")
         for name in ("learning_rate", "temperature"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise Problem(name, f"{getattr(self, name)!r}", expected="a positive number")
+            check_positive(name, getattr(self, name))
 
     def fit(
         self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,

@@ -195,7 +195,7 @@ class WeightQIPF(Scorer):
             # The authors' code stops below its largest order and drops the last mode, so add four to the largest order.
             top = max(self.orders) + 4
             samples = field.samples[:, 0]
-            return published.uncertainty_modes(samples, y, field.bandwidth, top, stride=2, radius=self.radius)
+            return published.uncertainty_modes(samples, y, field.bandwidth, top, radius=self.radius)
         return uncertainty_modes(field, y, self.orders, self.root, self.lower_bound, self.radius, reference)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
@@ -293,20 +293,11 @@ class WeightQIPF(Scorer):
         return choice.factor, left_out if dropped else ""
 
     def _use(self, fitted: Fitted) -> None:
-        facts, tensors = fitted.facts, fitted.tensors
-        if facts["output"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
-            raise ValueError(f"weight-qipf: damaged file: task {facts['output']!r}, mean {facts['mean']!r}")
-        if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
-            raise ValueError(f"weight-qipf: damaged file: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
-        if "field_table" in tensors:
+        if "field_table" in fitted.tensors:
             raise ValueError("weight-qipf: the file contains a table from an earlier version; fit the scorer again")
-        table, bins = with_prefix(tensors, TABLE), with_prefix(tensors, BINS)
-        if not bins and getattr(tensors.get("samples"), "ndim", 0) != 1:
-            raise ValueError("weight-qipf: damaged file: both the samples and the bins of the weights are missing")
+        table, bins = with_prefix(fitted.tensors, TABLE), with_prefix(fitted.tensors, BINS)
         self._table = ModeTable(table) if table else None
         self._bins = BinnedField.from_state(bins) if bins else None
-        if self._table is not None and len(self._table.arrays["typical"]) != 1 + len(self.orders):
-            raise ValueError("weight-qipf: damaged file: the orders of the table differ from those in the settings")
         super()._use(fitted)
 
 

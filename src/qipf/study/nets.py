@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf._common.files import atomic_write
-from qipf._common.optional import read_safetensors, require
-
-_FORMAT = "qipf-net-1"
+from qipf._common.optional import require
 
 
 class LeNet(nn.Module):
@@ -193,28 +190,8 @@ def spec_for(name: str, dataset: Any) -> Spec:
     return Spec(name, dataset.classes, shape[0], shape[1] if len(shape) == 3 else 1)
 
 
-def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Save a network's weights, its `spec` and the JSON metadata `about` in a safetensors file."""
-    safetensors = require("safetensors.torch", extra="torch")
+def save(net: nn.Module, path: str | os.PathLike[str], **about: Any) -> None:
+    """Save a network's weights and the JSON metadata `about` in a safetensors file."""
+    save = require("safetensors.torch", extra="torch").save
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
-    header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}
-    atomic_write(path, safetensors.save(tensors, metadata=header))
-
-
-def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]:
-    """Return a saved network (on the CPU, in eval mode), its `Spec` and its metadata."""
-    error_type = require("safetensors", extra="torch").SafetensorError
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no network file {os.fspath(path)}; create one with `qipf research train`")
-    try:
-        header, tensors = read_safetensors(path, "pt")
-    except error_type as error:
-        raise ValueError(f"{os.fspath(path)}: not a safetensors file, or truncated ({error})") from None
-    if header.get("format") != _FORMAT:
-        raise ValueError(
-            f"{os.fspath(path)}: expected a network file of format {_FORMAT!r}, got format {header.get('format')!r}"
-        )
-    spec = Spec(**json.loads(header["spec"]))
-    net = build(spec.name, classes=spec.classes, channels=spec.channels, size=spec.size, seed=0)
-    net.load_state_dict(tensors)
-    return net.eval(), spec, json.loads(header["about"])
+    atomic_write(path, save(tensors, metadata={"about": json.dumps(about)}))

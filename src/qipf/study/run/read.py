@@ -267,11 +267,7 @@ class Bench:
         )  # fmt: skip
         files = pair.shifted.get(condition.shift, ())
         group = study_data.Group(condition.shift, pair.grid(condition.shift), 0, files=files)
-        place = self._place(condition)
-        if files or condition.shift not in pair.shifts or loaded.test.inputs.ndim != 4:
-            return to_numpy(study_data.inputs_of(loaded, group, place, folder, "cpu").inputs[wanted])
-        chosen = study_data.Split(loaded.test.inputs[wanted], loaded.test.targets[wanted])
-        return to_numpy(study_data.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
+        return to_numpy(study_data.inputs_of(loaded, group, self._place(condition), folder, "cpu").inputs[wanted])
 
     def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
         """Return a fitted scorer, or None if the method has none."""
