@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from qipf._common.errors import Problem
 from qipf.runners.features import FeatureSpec
@@ -450,4 +449,7 @@ def is_signal(module: nn.Module) -> bool:
 
 def first_tensor(output: Any) -> Tensor | None:
     """Return the first tensor in nested tuples, lists and dicts, or None."""
-    return next((one for one in tree_leaves(output) if isinstance(one, Tensor)), None)
+    if isinstance(output, Tensor):
+        return output
+    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return next((tensor for part in parts if (tensor := first_tensor(part)) is not None), None)

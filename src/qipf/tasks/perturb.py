@@ -146,8 +146,10 @@ class Perturber:
 
     def _tensors(self, inputs: Any, plain: bool = False) -> Any:
         """Return the inputs as tensors; unless `plain`, images become floating-point and channels-first."""
-        if isinstance(inputs, Mapping | tuple | list):
-            return tree_map(lambda part: self._tensors(part, plain), inputs)
+        if isinstance(inputs, Mapping):
+            return {key: self._tensors(part, plain) for key, part in inputs.items()}
+        if isinstance(inputs, tuple | list):
+            return tuple(self._tensors(part, plain) for part in inputs)
         if not is_array(inputs):
             return inputs
         tensor = (inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.array(inputs))).to(
@@ -165,8 +167,10 @@ def _shapes(inputs: Any) -> list[tuple[int, ...]]:
 
 def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
     """Convert perturbed tensors to the library, dtype, layout and device of the inputs."""
-    if isinstance(inputs, Mapping | tuple | list):
-        return tree_map(lambda one, part: _restored(one, part, plain), changed, inputs)
+    if isinstance(inputs, Mapping):
+        return {key: _restored(changed[key], part, plain) for key, part in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(_restored(one, part, plain) for one, part in zip(changed, inputs, strict=True))
     if not is_array(inputs):
         return changed
     tensor = torch.as_tensor(changed)
