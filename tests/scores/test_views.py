@@ -56,6 +56,24 @@ def test_digits_are_not_mirrored() -> None:
         uq.score(net, digits.test.inputs, views=2, progress=False)
 
 
+def test_views_of_other_integers_are_those_of_bytes(net: nn.Module) -> None:
+    class OfBytes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x / 255)
+
+    model = OfBytes().eval()
+    images, labels = stripes(600, 0)
+    images = (255 * images.clamp(0, 1)).to(torch.uint8)
+    uq = qipf.default(model, (images, labels), effort="quick", progress=False)
+    guarded = qipf.wrap(model, uq, views=2)
+    torch.testing.assert_close(guarded(images[:50].long())[1], guarded(images[:50])[1])
+    assert not torch.allclose(guarded(images[:50])[1], qipf.wrap(model, uq)(images[:50])[1])
+
+
 @pytest.mark.parametrize("kind", ["probe", "twin"])
 def test_two_views_average_the_posterior(
     kind: str, net: nn.Module, request: pytest.FixtureRequest, tmp_path: Path

@@ -302,7 +302,8 @@ class TorchRunner(Runner):
         names = {module: name for name, module in named_modules(self.module).items()}
 
         def note(module: nn.Module, inputs: Any, output: Any) -> None:
-            outputs[module] = output
+            if isinstance(output, Tensor):
+                outputs[module] = output
 
         with watching(could, note):
             logits = self._values(self._first(batch, 1))[:1].float()

@@ -22,7 +22,6 @@ from qipf.arrays import Array, as_array, is_traced, namespace, placeable, to_num
 from qipf.runners.loading import check_facts, model_facts, open_model
 from qipf.runners.runner import Run
 from qipf.scores import saving
-from qipf.scores.coordinates import check_matrix as check_matrix
 from qipf.scores.coordinates import check_rows as check_rows
 from qipf.scores.coordinates import check_scores, in_range, without_autocast
 from qipf.scores.coordinates import wide as wide

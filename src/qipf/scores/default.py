@@ -213,7 +213,7 @@ class _Fit:
                 )
             warnings.warn(
                 "data: there is no built-in perturbation for these inputs, so the score uses only the softmax; to "
-                "train a head, pass a function as perturb=",
+                "train a head, pass a function as perturb= (images must be floating-point numbers or bytes)",
                 stacklevel=3,
             )
             probe = Probe(share=1.0, temperature=1.0, seed=self.seed).fit(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 KEY = "qipf"
 """The entry of the safetensors metadata that contains the header."""
+MISSING = "upgrade qipf, or import the module that defines it"
 SCORERS: dict[str, type[Scorer]] = {}
 """All scorer classes, keyed by name."""
 ATTACHMENTS: dict[str, type[Attachment]] = {}
@@ -136,7 +137,7 @@ def load(path: str | PathLike[str]) -> Scorer:
     header, tensors = read(path)
     name = header.get("scorer")
     if not isinstance(name, str) or name not in SCORERS:
-        hint = "load it with qipf.Monitor.load" if "monitor" in header else "import the module that defines it first"
+        hint = "load it with qipf.Monitor.load" if "monitor" in header else MISSING
         raise ValueError(f"{path}: expected a scorer ({', '.join(sorted(SCORERS))}), got {name!r:.80}; {hint}")
     try:
         attached = header.get("attachments", {})
@@ -144,10 +145,16 @@ def load(path: str | PathLike[str]) -> Scorer:
         scorer = SCORERS[name](**header["settings"])
         scorer._use(Fitted(own, upgraded(header["facts"])))
         for kind, facts in attached.items():
-            scorer.attach(ATTACHMENTS[kind].from_state(Fitted(with_prefix(tensors, f"{kind}."), facts)))
+            scorer.attach(_attachment(kind).from_state(Fitted(with_prefix(tensors, f"{kind}."), facts)))
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{path}: its content is not valid in this version of qipf ({error})") from error
     return scorer
+
+
+def _attachment(kind: str) -> type[Attachment]:
+    if kind not in ATTACHMENTS:
+        raise ValueError(f"unknown attachment {kind!r}; {MISSING}")
+    return ATTACHMENTS[kind]
 
 
 def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:

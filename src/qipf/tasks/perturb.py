@@ -24,7 +24,7 @@ If there is one prediction per pixel or token, positions must not change:
 | tokens (N, length), integers | up to 30% of the tokens, never the first, are replaced by random ones from the batch |
 
 A tone change scales the contrast by a factor between 0.5 and 1.5 and shifts the brightness by up to 40% of the range
-of values. Images may be channels-last, and may be integers from 0 to 255. There is no built-in perturbation for
+of values. Images may be channels-last, and may be bytes. There is no built-in perturbation for
 other inputs.
 """
 
@@ -108,7 +108,8 @@ class Perturber:
         changed = {key: self._changed(key, form, parts) for key, form in self._forms(given).items()}
         if not changed:
             raise Problem(
-                "data", f"there is no built-in perturbation for these inputs ({describe(inputs)})",
+                "data", f"{describe(inputs)}, for which there is no built-in perturbation",
+                expected="images (floating-point numbers or bytes), signals, tables or tokens",
                 hint="pass a function of the inputs and a generator as perturb_only=, or pass perturb=False",
             )  # fmt: skip
         parts |= changed

@@ -13,7 +13,7 @@ import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, colours_last, is_image
+from qipf.data.batches import Batch, colours_last, is_array, is_image
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
@@ -54,16 +54,16 @@ class View(NamedTuple):
 
 
 def viewed(inputs: Any, name: str) -> Any:
-    """Return the inputs with all images replaced by a view of them."""
+    """Return the inputs with all images, of any type, replaced by a view of them."""
     if isinstance(inputs, Mapping):
         return {key: viewed(part, name) for key, part in inputs.items()}
     if isinstance(inputs, tuple | list):
         return tuple(viewed(part, name) for part in inputs)
-    return moved(inputs, name) if is_image(inputs) else inputs
+    return moved(inputs, name) if is_array(inputs) and len(inputs.shape) == 4 else inputs
 
 
 def has_images(inputs: Any) -> bool:
-    """Return True if `viewed` changes the inputs."""
+    """Return True if any of the inputs are images, on which views can be tested."""
     if isinstance(inputs, Mapping):
         inputs = tuple(inputs.values())
     return any(map(has_images, inputs)) if isinstance(inputs, tuple | list) else is_image(inputs)

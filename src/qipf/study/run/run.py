@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -256,8 +257,9 @@ def run_plan(
             try:
                 report = run(wanted(), opened, chosen, device=device, data=data, display=display)
             except KeyboardInterrupt:
-                if not isinstance(chosen, Cluster):  # its workers may still be writing
-                    tidy()
+                with suppress(StoreError):
+                    if not isinstance(chosen, Cluster):  # its workers may still be writing
+                        tidy()
                 raise
             total.done, total.reused = total.done + report.done, report.reused if attempt == 0 else total.reused
             total.failed, total.skipped = report.failed, report.skipped
