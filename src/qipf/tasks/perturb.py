@@ -108,9 +108,8 @@ class Perturber:
         changed = {key: self._changed(key, form, parts) for key, form in self._forms(given).items()}
         if not changed:
             raise Problem(
-                "data", f"{describe(inputs)}, for which there is no built-in perturbation",
-                expected="images (floating-point numbers or bytes), signals, tables or tokens",
-                hint="pass a function of the inputs and a generator as perturb_only=, or pass perturb=False",
+                "data", f"{describe(inputs)}", expected="images (floats or bytes), signals, tables or tokens",
+                hint="pass a function as perturb_only=, or perturb=False",
             )  # fmt: skip
         parts |= changed
         whole = parts if isinstance(given, Mapping) else tuple(parts.values()) if _several(given) else parts[0]
