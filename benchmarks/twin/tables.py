@@ -42,8 +42,9 @@ BARS = (
 BOTH = {"roc_auc": "ROC-AUC", "pr_auc": "average precision"}
 SMALLEST = 0.005
 LONGEST = 1.5
-DEPTH = 0.75
 """The maximum fitting time of a twin, relative to the training time of the network."""
+DEPTH = 0.75
+"""The default depth of a twin, which the tables of other depths include."""
 SHORT = (
     "entropy", "ensemble of 10", "probe", "probe without elastic", "twin", "twin x2", "twin without elastic x2",
     "5 second networks",
@@ -204,8 +205,9 @@ def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
     ]
     asked.append(("twin x2", "entropy", "clean", "roc_auc", 0.0))
     for name, pair in found.pairs.items():
-        found_rows = ((row if pair.with_row(row) else "twin", *rest) for row, *rest in asked)  # some have no valid view
-        for ours, theirs, column, metric, least in dict.fromkeys(found_rows):
+        # a network may have no valid view; its rows with one and two views are then the same criterion
+        here = dict.fromkeys((row if pair.with_row(row) else "twin", *rest) for row, *rest in asked)
+        for ours, theirs, column, metric, least in here:
             gap = found.difference(ours, theirs, column, metric, name)
             words = f"{ours} - {theirs}, {COLUMNS[column]}, {BOTH[metric]}"
             yield _bar(name, words, signed(gap), gap.value, gap.value > least)

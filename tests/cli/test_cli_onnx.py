@@ -192,15 +192,16 @@ def test_mistakes_are_one_line_that_names_the_argument(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("nets", "features"), [(["net.onnx", "nets_of_torch:build"], "hidden"), (["nets_of_torch:build", "net.onnx"], "0")]
 )
-def test_a_layer_that_another_kind_of_model_lacks_is_named(monkeypatch, capsys, nets: list[str], features: str) -> None:
+def test_a_scorer_of_another_kind_of_model_is_fitted_again(monkeypatch, capsys, nets: list[str], features: str) -> None:
     build = "nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 3))"
     Path("nets_of_torch.py").write_text(f"from torch import nn\n\n\ndef build():\n    return {build}\n")
     monkeypatch.syspath_prepend(".")
-    for more, code in ((["--scorer", "entropy"], 0), (["--scorer", "knn", "--features", features], 2)):
+    for more, code in ((["--scorer", "entropy"], 0), (["--scorer", "knn", "--features", features], 1)):
         assert fit(nets[0], *more) == 0
         capsys.readouterr()
         assert score(nets[1]) == code
-    assert f"'{features}'" in capsys.readouterr().err
+    said = "--model: knn was fitted to another kind of model, whose layers have different names; fit it again"
+    assert said in capsys.readouterr().err
 
 
 NO_TORCH = """

@@ -17,7 +17,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._common.errors import Problem, check_whole
-from qipf.arrays import Array, check_not_masked
+from qipf.arrays import Array, check_not_masked, namespace
 
 LABELS = ("labels", "label", "targets", "target", "y")
 """Keys under which a dict can hold labels."""
@@ -264,14 +264,20 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
     raise Problem(name, found, expected="numbers", hint=way)
 
 
+def is_map(values: Any) -> bool:
+    """Return True for an array (N, c, H, W) or (N, H, W, c), such as images or masks."""
+    return is_array(values) and len(values.shape) == 4
+
+
 def is_image(values: Any) -> bool:
-    """Return True for an array (N, c, H, W) or (N, H, W, c) of floating-point numbers or bytes.
+    """Return True for a map of floating-point numbers or bytes.
 
     Other integers are indices, such as the cells of a grid, which cannot be interpolated.
     """
-    return (
-        is_array(values) and len(values.shape) == 4 and ("float" in str(values.dtype) or "uint8" in str(values.dtype))
-    )
+    if not is_map(values):
+        return False
+    xp = namespace(values)
+    return bool(xp.isdtype(values.dtype, ("real floating", xp.uint8)))
 
 
 def colours_last(shape: Sequence[int]) -> bool:

@@ -88,6 +88,12 @@ def has_other_weights(facts: Mapping[str, Any], found: Mapping[str, Any]) -> boo
     return bool(known) and other is not None and differ(known, other)
 
 
+def is_other_kind(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return True if the facts of two models show that exactly one of them is an ONNX model."""
+    known, other = facts.get("model"), found.get("model")
+    return None not in (known, other) and isinstance(known, str) != isinstance(other, str)
+
+
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
     """Warn if a scorer with these facts was fitted to a model with different weights.
 

@@ -19,7 +19,7 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf._common.progress import track
 from qipf.arrays import Array, as_array, is_traced, namespace, placeable, to_numpy
-from qipf.runners.loading import check_facts, model_facts, open_model
+from qipf.runners.loading import check_facts, is_other_kind, model_facts, open_model
 from qipf.runners.runner import Run
 from qipf.scores import saving
 from qipf.scores.coordinates import check_rows as check_rows
@@ -383,8 +383,20 @@ class Scorer(ABC):
 
     def _read(self, start: Start, features: str | None) -> dict[str, Any]:
         self._check_features(features)
-        wanted = (features or self._require_fitted().facts.get("features")) if self.reads_features else False
-        return what_to_read(start, wanted, self.layers)
+        facts = self._require_fitted().facts
+        wanted = (features or facts.get("features")) if self.reads_features else False
+        if features is not None or not is_other_kind(facts, start.runner.facts()):
+            return what_to_read(start, wanted, self.layers)
+        try:
+            read = what_to_read(start, wanted, self.layers)
+            with start.reading(read, show=False) as run:
+                run(start.first)
+        except Problem as problem:
+            if problem.argument not in ("features", "layers"):
+                raise
+            found = f"{self.name} was fitted to another kind of model, whose layers have different names"
+            raise Problem("model", found, hint="fit it again to this model") from problem
+        return read
 
     def _stream(
         self, start: Start, features: str | None, store: Any, progress: bool, held: bool = False

@@ -192,6 +192,6 @@ def spec_for(name: str, dataset: Any) -> Spec:
 
 def save(net: nn.Module, path: str | os.PathLike[str], **about: Any) -> None:
     """Save a network's weights and the JSON metadata `about` in a safetensors file."""
-    save = require("safetensors.torch", extra="torch").save
+    safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
-    atomic_write(path, save(tensors, metadata={"about": json.dumps(about)}))
+    atomic_write(path, safetensors.save(tensors, metadata={"about": json.dumps(about)}))

@@ -15,7 +15,7 @@ import numpy as np
 from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, colours_last, is_array
+from qipf.data.batches import Batch, colours_last, is_map
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import Method, Outputs, Scored, kind_of
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task, as_tensor
@@ -248,7 +248,7 @@ class Pixels(Task):
 
     def _part(self, found: Pass, batch: Batch, tile: Tile | None) -> Part:
         logits = self.arranged(found.logits)
-        images = [one.shape for one in (*batch.args, *batch.kwargs.values()) if _is_map(one)]
+        images = [one.shape for one in (*batch.args, *batch.kwargs.values()) if is_map(one)]
         sizes = {tuple(shape[axis : axis + 2]) for shape in images for axis in ((1,) if colours_last(shape) else (2,))}
         if tile is None and tuple(logits.shape[1:3]) in sizes and tuple(logits.shape[2:]) not in sizes:
             raise Problem(
@@ -346,14 +346,9 @@ def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
     return Tile((sides[0], sides[1]), tile.core)
 
 
-def _is_map(values: Any) -> bool:
-    """Return True for an image or another array of its size, such as a mask."""
-    return is_array(values) and len(values.shape) == 4
-
-
 def find_images(batch: Batch) -> Array:
     """Return the only input of a batch that contains images; raise Problem unless there is exactly one."""
-    found = [one for one in (*batch.args, *batch.kwargs.values()) if _is_map(one)]
+    found = [one for one in (*batch.args, *batch.kwargs.values()) if is_map(one)]
     if len(found) != 1:
         raise Problem(
             "tile", f"{len(found)}", expected="exactly one input (N, c, H, W) to cut into tiles",
@@ -366,7 +361,7 @@ def cut_batch(batch: Batch, tile: Tile) -> Batch:
     """Return the batch with its images cropped to a tile."""
 
     def one(value: Any) -> Any:
-        return value[:, :, tile.seen[0], tile.seen[1]] if _is_map(value) else value
+        return value[:, :, tile.seen[0], tile.seen[1]] if is_map(value) else value
 
     kwargs = {name: one(value) for name, value in batch.kwargs.items()}
     return batch._replace(args=tuple(one(value) for value in batch.args), kwargs=kwargs)

@@ -13,7 +13,7 @@ import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, colours_last, is_array, is_image
+from qipf.data.batches import Batch, colours_last, is_image, is_map
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
@@ -59,7 +59,7 @@ def viewed(inputs: Any, name: str) -> Any:
         return {key: viewed(part, name) for key, part in inputs.items()}
     if isinstance(inputs, tuple | list):
         return tuple(viewed(part, name) for part in inputs)
-    return moved(inputs, name) if is_array(inputs) and len(inputs.shape) == 4 else inputs
+    return moved(inputs, name) if is_map(inputs) else inputs
 
 
 def has_images(inputs: Any) -> bool:
